@@ -1,0 +1,57 @@
+"""The errors of this package: one line that says where, what was found against what was expected, and what to do."""
+
+from __future__ import annotations
+
+
+class ShardError(Exception):
+    """Something is wrong with a shard, an index, a manifest or an output folder.
+
+    The text is one line, ``where: problem (expected ..., found ...); todo``. The parts stay readable as attributes.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        shard: str | None = None,
+        key: str | None = None,
+        offset: int | None = None,
+        expected: object = None,
+        found: object = None,
+        todo: str | None = None,
+    ) -> None:
+        self.problem, self.shard, self.key, self.offset = problem, shard, key, offset
+        self.expected, self.found, self.todo = expected, found, todo
+        super().__init__(self._line())
+
+    def _line(self) -> str:
+        place = [self.shard, self.key, None if self.offset is None else f"byte {self.offset}"]
+        where = ", ".join(part for part in place if part is not None)
+        line = f"{where}: {self.problem}" if where else self.problem
+        if self.expected is not None or self.found is not None:
+            line += f" (expected {self.expected}, found {self.found})"
+        return f"{line}; {self.todo}" if self.todo else line
+
+
+class NotShards(ShardError):
+    """What was named is no tar, or holds none."""
+
+
+class ShardsChanged(ShardError):
+    """A shard is not the one that was indexed."""
+
+
+class Unfinished(ShardError):
+    """A folder lacks the marker that is written last."""
+
+
+class NoSpace(ShardError):
+    """The disk is too small for what would be written."""
+
+
+class Misuse(ShardError):
+    """The request itself cannot be meant: output inside input, an option out of its range."""
+
+    exit_code = 2

@@ -1,0 +1,55 @@
+"""The only code that gives a file its final name: written under a temporary name beside it, fsync, rename.
+
+A file under its final name is therefore complete, and a kill leaves at most a ``.NAME.partial``,
+which the next attempt overwrites.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def publishing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears as ``path`` when the block ends well, and not at all otherwise.
+
+    Raises:
+        OSError: disk full, no permission; nothing is left under either name then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def publish_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path``, whole or not at all."""
+    with publishing(path) as file:
+        file.write(data)
+
+
+def publish_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON with a final newline, keys in the order given."""
+    publish_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8"))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
