@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: Every kind of fault, in the order in which a reader meets them: the list, the archive, the member, the sample, its content.
+#: Every kind of fault, in the order in which a reader meets them: list, archive, member, sample, content.
 KINDS = (
     "missing-shard",
     "not-a-tar",
