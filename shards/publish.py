@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,28 @@ def publish_bytes(path: Path, data: bytes) -> None:
 def publish_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON with a final newline, keys in the order given."""
     publish_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8"))
+
+
+@contextmanager
+def publishing_folder(path: Path) -> Iterator[Path]:
+    """Fill a folder that appears as ``path`` when the block ends well, and not at all otherwise.
+
+    ``path`` must be missing or an empty folder.
+
+    Raises:
+        OSError: ``path`` holds something, disk full, no permission.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        yield partial
+        os.replace(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

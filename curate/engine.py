@@ -1,0 +1,263 @@
+"""The loop over the steps of an epoch: plain SGD on the store, and beside it the exact meta-gradient of the target.
+
+Owns theta, its velocity and the signal. What is trained on comes as batches of pixels; what is judged, written and
+kept is decided elsewhere. A step is pure functions on parameters, and nothing in it waits for the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from curate import lookahead, signal
+from curate.config import RunConfig
+from curate.errors import NonFinite
+from curate.images import Pixels
+from curate.metalosses.base import MetaLoss
+from curate.methods.base import Method
+from curate.networks import Network, Parameters, functional, hollow, in_half
+from curate.pretexts.base import Pretext
+from curate.randomness import generator
+
+#: Steps between two looks at the device: for the latch of a non-finite loss and for the progress line.
+LOOK_EVERY = 50
+#: A batch with fewer images is passed over: batch norm needs two.
+FEWEST = 2
+#: A batch with fewer images is passed over: batch norm needs two.
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What stays the same for a run.
+
+    Args:
+        config: resolved.
+        network: owns the running statistics of batch norm; its parameters are the starting theta.
+        pretext: the store's task.
+        meta_loss: the target's loss; None for a method that does not learn.
+        device: where everything runs.
+        autocast: dtype of the plain and the meta forward under autocast; None for float32.
+    """
+
+    config: RunConfig
+    network: nn.Module
+    pretext: Pretext
+    meta_loss: MetaLoss | None
+    device: torch.device
+    autocast: torch.dtype | None = None
+    bare: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bare", hollow(self.network))
+
+    @property
+    def meta_network(self) -> nn.Module:
+        """The module of the meta-forward: without running statistics, unless they are to move."""
+        return self.network if self.config.meta.meta_updates_bn else self.bare
+
+
+@dataclass
+class State:
+    """What a step changes, and a checkpoint holds."""
+
+    theta: Parameters
+    velocity: Parameters
+    method: Method
+    signal: signal.Signal
+    step: int = 0
+    directional: lookahead.Directional | None = None
+
+
+@dataclass
+class Totals:
+    """Sums over an epoch, on the device.
+
+    `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none.
+    """
+
+    sums: Tensor
+    first_bad: Tensor
+    steps: int = 0
+    images: int = 0
+
+    @classmethod
+    def fresh(cls, device: torch.device) -> Totals:
+        """Zero."""
+        sums = torch.zeros(5, dtype=torch.float64, device=device)
+        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device))
+
+    def add(self, step: int, k: int, loss: Tensor, meta: Tensor, square: Tensor, odd: Tensor, weight: Tensor) -> None:
+        """Count one step; never waits for the device."""
+        self.steps, self.images = self.steps + 1, self.images + k
+        parts = (loss, meta, square, odd, weight)
+        self.sums += torch.stack([part.detach().double() for part in parts])
+        bad = (self.first_bad < 0) & ~torch.isfinite(loss.detach())
+        self.first_bad = torch.where(bad, step, self.first_bad)
+
+    def numbers(self) -> dict[str, float]:
+        """Means over the steps so far. Waits for the device."""
+        loss, meta, square, odd, weight = self.sums.tolist()
+        steps = max(1, self.steps)
+        return {
+            "pretext_loss": loss / steps,
+            "meta_loss": meta / steps,
+            "meta_gradient_rms": (square / steps) ** 0.5,
+            "nonfinite_rows": odd,
+            "mean_weight": weight / steps,
+        }
+
+
+Progress = Callable[[int, dict[str, float]], None]
+
+
+def begin(setup: Setup, method: Method) -> State:
+    """The state before the first step: theta from the network, no velocity."""
+    theta = {name: x.detach().clone().requires_grad_() for name, x in setup.network.named_parameters()}
+    velocity = {name: torch.zeros_like(x) for name, x in theta.items()}
+    return State(theta, velocity, method, signal.Signal.fresh(setup.device))
+
+
+def learning_rate(config: RunConfig, epoch: int) -> float:
+    """The rate of an epoch (from 1): divided by 10 after each epoch in ``lr_drops``."""
+    assert config.train.lr is not None
+    drops = sum(epoch > drop for drop in config.train.lr_drops or ())
+    return float(config.train.lr * 0.1**drops)
+
+
+def train_epoch(
+    setup: Setup, state: State, epoch: int, batches: Iterable[Pixels], progress: Progress | None = None
+) -> tuple[Totals, dict[str, float]]:
+    """One pass over ``batches``, one step each; a batch with fewer than 2 images is passed over.
+
+    Args:
+        setup: the run's constants.
+        state: changed in place.
+        epoch: from 1.
+        batches: pixels on the device, in the epoch's order.
+        progress: called after each step with the images done and, now and then, the running means.
+
+    Returns:
+        The totals, and the seconds spent waiting for data ("load") and computing ("step").
+
+    Raises:
+        NonFinite: the loss or the parameters are no longer numbers; the message names the step.
+    """
+    totals, seconds, lr = Totals.fresh(setup.device), {"load": 0.0, "step": 0.0}, learning_rate(setup.config, epoch)
+    learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
+    setup.network.train()
+    setup.bare.train()
+    clock = time.perf_counter()
+    for batch in batches:
+        seconds["load"] += (now := time.perf_counter()) - clock
+        if len(batch.rows) >= FEWEST:
+            (_learning_step if learning else _plain_step)(setup, state, epoch, lr, batch, totals)
+        state.step += 1
+        look = totals.steps % LOOK_EVERY == 1
+        if look:
+            _raise_if_latched(totals, epoch, lr)
+        if progress is not None:
+            progress(len(batch.rows), totals.numbers() if look else {})
+        seconds["step"] += (clock := time.perf_counter()) - now
+    _raise_if_latched(totals, epoch, lr)
+    _raise_if_broken(state, epoch, lr)
+    return totals, seconds
+
+
+def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
+    """h = dM/dw of one batch at the state's parameters and weights, shape (k,); the state is left as it was.
+
+    What a step computes before the signal is refined: for measuring one arithmetic against another.
+    """
+    rate, theta, velocity = learning_rate(setup.config, 1) / len(batch.rows), state.theta, state.velocity
+    buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
+    _, view, _, _, loss = _source_pass(setup, state, 1, batch)
+    _advance(setup, state, loss, learning_rate(setup.config, 1))
+    _, u = _target_pass(setup, state, 1)
+    state.theta, state.velocity = theta, velocity
+    for name, x in setup.network.named_buffers():
+        x.copy_(buffers[name])
+    return -rate * _tangent(setup, state, theta, view, u)
+
+
+def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    _, _, weights, losses, loss = _source_pass(setup, state, epoch, batch)
+    _advance(setup, state, loss, lr)
+    zero = torch.zeros((), device=setup.device)
+    totals.add(state.step, len(weights), losses.mean(), zero, zero, zero, weights.mean())
+
+
+def _learning_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The look-ahead step, the target's loss after it, and the tangent at the parameters before it."""
+    belief, rate, theta = setup.config.belief, lr / len(batch.rows), state.theta
+    rows, view, weights, losses, loss = _source_pass(setup, state, epoch, batch)
+    _advance(setup, state, loss, lr)
+    meta, u = _target_pass(setup, state, epoch)
+    along = signal.direction(state.signal, u, rate, belief)
+    h = -rate * _tangent(setup, state, theta, view, along)
+    refined, odd = signal.refine(state.signal, h, belief)
+    state.method.update(rows, refined, state.step)
+    square = torch.nan_to_num(h, 0.0, 0.0, 0.0).square().mean()
+    totals.add(state.step, len(rows), losses.mean(), meta, square, odd, weights.mean())
+
+
+def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> tuple[Tensor, Any, Tensor, Tensor, Tensor]:
+    """The rows, the view, the weights, the losses (k,) and the weighted loss; moves the running statistics once."""
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
+    weights = state.method.weights(rows)
+    losses = setup.pretext.losses(_network(setup, setup.network, state.theta), view)
+    return rows, view, weights, losses, (weights * losses).sum() / len(weights)
+
+
+def _target_pass(setup: Setup, state: State, epoch: int) -> tuple[Tensor, Parameters]:
+    """The meta-loss of a fresh target batch at the state's parameters, and its gradient."""
+    assert setup.meta_loss is not None
+    episode = setup.meta_loss.batch(epoch, state.step)
+    meta = setup.meta_loss.loss(_network(setup, setup.meta_network, state.theta), episode)
+    return meta, lookahead.gradient(meta, state.theta)
+
+
+def _tangent(setup: Setup, state: State, theta: Parameters, view: Any, along: Parameters) -> Tensor:
+    losses = partial(setup.pretext.losses, view=view)
+    if state.directional is None:
+        state.directional = lookahead.evaluator(setup.bare, theta, losses)
+    return state.directional(setup.bare, theta, losses, along)
+
+
+def _advance(setup: Setup, state: State, loss: Tensor, lr: float) -> None:
+    train = setup.config.train
+    assert train.momentum is not None
+    assert train.weight_decay is not None
+    grads = lookahead.gradient(loss, state.theta)
+    state.theta, state.velocity = lookahead.sgd_step(
+        state.theta, state.velocity, grads, lr, train.momentum, train.weight_decay
+    )
+
+
+def _network(setup: Setup, module: nn.Module, theta: Parameters) -> Network:
+    return in_half(functional(module, theta), setup.autocast, setup.device)
+
+
+def _raise_if_latched(totals: Totals, epoch: int, lr: float) -> None:
+    step = int(totals.first_bad)
+    if step >= 0:
+        raise NonFinite(
+            f"epoch {epoch}, step {step}: the training loss is not finite; the last checkpoint is intact; "
+            f"start again with a smaller --lr (now {lr:g})"
+        )
+
+
+def _raise_if_broken(state: State, epoch: int, lr: float) -> None:
+    """The last step's gradient shows in no loss any more: look at the parameters themselves."""
+    whole = torch.stack([torch.isfinite(x).all() for x in state.theta.values()]).all()
+    if not bool(whole):
+        raise NonFinite(
+            f"epoch {epoch}, step {state.step - 1}: the parameters are not finite; the last checkpoint is intact; "
+            f"start again with a smaller --lr (now {lr:g})"
+        )

@@ -1,0 +1,36 @@
+"""What every meta-loss offers: a target batch drawn for a step, and its loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from curate.networks import Network
+
+
+@dataclass(frozen=True)
+class TargetImages:
+    """The target's training images, decoded, on the device.
+
+    Args:
+        pixels: shape (n, C, S, S), uint8.
+        labels: shape (n,), int64, on the CPU; None for a target without labels.
+    """
+
+    pixels: Tensor
+    labels: Tensor | None
+
+
+class MetaLoss(Protocol):
+    """The target's loss. Two calls, so that a step may evaluate one batch at several parameters."""
+
+    #: What a person should know of it before a run starts, a line each.
+    notes: tuple[str, ...]
+
+    def batch(self, epoch: int, step: int) -> Any:
+        """The target batch of one step, keyed by (seed, epoch, step) alone."""
+
+    def loss(self, network: Network, batch: Any) -> Tensor:
+        """A scalar; a pure function of the network and the batch."""

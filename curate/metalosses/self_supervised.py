@@ -1,0 +1,37 @@
+"""The pretext's own loss on target images: no labels needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from curate.config import MetaConfig
+from curate.errors import CurateError
+from curate.metalosses.base import TargetImages
+from curate.networks import Network
+from curate.pretexts.base import Pretext
+from curate.randomness import generator
+
+
+class SelfSupervised:
+    """Mean pretext loss of a target batch drawn without replacement, with fresh augmentation and noise."""
+
+    def __init__(self, target: TargetImages, config: MetaConfig, pretext: Pretext, seed: int) -> None:
+        if len(target.pixels) < 2:
+            raise CurateError(f"target train has {len(target.pixels)} images that decode; at least 2 are needed")
+        self.target, self.pretext, self.seed = target, pretext, seed
+        self.notes: tuple[str, ...] = ()
+        self.size = min(config.target_batch, len(target.pixels))
+        self.view = pretext.view if config.target_augment == "same" else pretext.plain_view
+
+    def batch(self, epoch: int, step: int) -> Any:
+        """A view of ``size`` target images, keyed by (seed, epoch, step)."""
+        g = generator(self.seed, "target", epoch, step)
+        rows = torch.randperm(len(self.target.pixels), generator=g)[: self.size]
+        return self.view(self.target.pixels[rows.to(self.target.pixels.device, non_blocking=True)], g)
+
+    def loss(self, network: Network, batch: Any) -> Tensor:
+        """Mean pretext loss, a scalar."""
+        return self.pretext.losses(network, batch).mean()

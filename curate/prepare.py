@@ -1,0 +1,174 @@
+"""From a configuration to what a run needs: indexes opened, statistics measured, network built. Trains nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from curate import engine
+from curate.augment import Augment
+from curate.checkpoint import Examples
+from curate.config import ImageConfig, RunConfig, resolve
+from curate.errors import CurateError
+from curate.images import Decoder, with_statistics
+from curate.metalosses import METALOSSES
+from curate.metalosses.base import MetaLoss, TargetImages
+from curate.methods import METHODS
+from curate.networks import build
+from curate.pretexts import PRETEXTS
+from curate.pretexts.base import Pretext
+from curate.randomness import generator
+from curate.records import ERRORS, Ints
+from curate.store import ImageStore, Shelf, default_cache_bytes, default_workers
+from curate.target import TargetIndex, is_labelled, load_split, open_target
+from shards import index as shard_index
+from shards import names, order, remote
+from shards.plan import unsafe_rows
+
+#: Images of the store over which mean and deviation are measured.
+MEASURED = 1000
+
+
+@dataclass
+class Job:
+    """A run that is ready to start or to go on.
+
+    Args:
+        config: resolved, statistics included.
+        index: of the store.
+        target: indexes of the target's splits; None where there is no target.
+        notes: what a person should know before it starts, a line each.
+        generation: number of the rewritten shards that are read now; 0 for the store.
+    """
+
+    config: RunConfig
+    index: shard_index.Index
+    target: TargetIndex | None
+    setup: engine.Setup
+    state: engine.State
+    images: ImageStore
+    examples: Examples
+    notes: list[str]
+    generation: int = 0
+
+
+def prepare(config: RunConfig, out: Path) -> Job:
+    """Open store and target, and build what is trained.
+
+    Args:
+        config: as the user gave it; without a target only a method that learns nothing can run.
+        out: where an index is written if the store has none.
+
+    Raises:
+        ShardError, CurateError: the store or the target cannot be used; the message says what to do.
+    """
+    notes: list[str] = []
+    target = open_target(config.target) if config.target else None
+    config = resolve(config, labelled=target is None or is_labelled(target))
+    index = open_store(config, out)
+    device = pick_device(config.machine.device)
+    decoder = Decoder.of(config.images)
+    images = open_images(config, index, decoder, device)
+    examples = fresh_examples(index)
+    config = replace(config, images=_measured(config, images, examples))
+    augment = Augment.of(config.images)
+    pretext = PRETEXTS[config.pretext](augment, config.network)
+    method = METHODS[config.method](len(index), config.belief, config.seed, device)
+    meta_loss = None
+    if method.learns:
+        meta_loss = _meta_loss(config, target, decoder, augment, pretext, device, notes)
+    network = build(config.network, config.images, generator(config.seed, "network")).to(device)
+    if device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)
+    setup = engine.Setup(config, network, pretext, meta_loss, device)
+    return Job(config, index, target, setup, engine.begin(setup, method), images, examples, notes)
+
+
+def open_store(config: RunConfig, out: Path) -> shard_index.Index:
+    """The store's index: the one named, else its folder's, else one made in ``out``; checked against the shards.
+
+    Raises:
+        ShardError: no shards, or not those that were indexed.
+    """
+    shard_set = names.resolve(config.store)
+    places = [Path(config.index)] if config.index else []
+    if not places and not remote.is_url(shard_set.root):
+        places = [Path(shard_set.root) / "index.parquet"]
+    workers = config.machine.workers or default_workers()
+    for place in [*places, out / "index.parquet"]:
+        if place.is_file() or config.index:
+            index = shard_index.load(place, None if place.parent == Path(shard_set.root) else shard_set.root)
+            shard_index.compare(index, workers=workers)
+            return index
+    index, _ = shard_index.build(shard_set, workers=workers, image=config.image)
+    shard_index.save(index, out / "index.parquet")
+    return index
+
+
+def open_images(config: RunConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:
+    """The store's images, by the machine's workers and memory."""
+    machine = config.machine
+    workers = default_workers() if machine.workers is None else machine.workers
+    cache = default_cache_bytes(device) if machine.cache_bytes is None else machine.cache_bytes
+    return ImageStore(Shelf.whole(index), decoder, workers, cache, device)
+
+
+def fresh_examples(index: shard_index.Index) -> Examples:
+    """Before the first epoch: all kept, none visited; what has no image or no safe name is known from the index."""
+    n = len(index)
+    error = np.zeros(n, np.uint8)
+    error[index.table["image"].is_null().to_numpy()] = ERRORS.index("no-image")
+    error[unsafe_rows(index.table["key"])] = ERRORS.index("unsafe-name")
+    return Examples(np.ones(n, np.bool_), np.zeros(n, np.int16), error)
+
+
+def trainable(examples: Examples) -> Ints:
+    """The rows that an epoch trains on: kept, and not known to be undecodable."""
+    return np.flatnonzero(examples.kept & (examples.error == 0)).astype(np.int64)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA where there is one.
+
+    Raises:
+        CurateError: the machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise CurateError(f"--device {name}: not on this machine ({str(error).splitlines()[0]}); try cpu") from error
+    return device
+
+
+def _measured(config: RunConfig, images: ImageStore, examples: Examples) -> ImageConfig:
+    rows = trainable(examples)
+    if len(rows) == 0:
+        raise CurateError(f"{config.store}: no sample has an image; name the store, or the extension by --image")
+    chosen = np.sort(rows[order.permutation(config.seed, "statistics", 0, len(rows))[:MEASURED]])
+    return with_statistics(config.images, images.sample(chosen))
+
+
+def _meta_loss(
+    config: RunConfig,
+    target: TargetIndex | None,
+    decoder: Decoder,
+    augment: Augment,
+    pretext: Pretext,
+    device: torch.device,
+    notes: list[str],
+) -> MetaLoss:
+    if target is None:
+        raise CurateError(f"--method {config.method} needs a --target: a folder with train/, val/ and test/ shards")
+    train = load_split(target, "train", decoder)
+    if train.left_out:
+        notes.append(f"target train: left out {', '.join(f'{n} {reason}' for reason, n in train.left_out.items())}")
+    images = TargetImages(train.pixels.to(device), train.labels)
+    loss = METALOSSES[str(config.meta.meta_loss)](images, config.meta, augment, pretext, config.seed)
+    notes.extend(loss.notes)
+    return loss

@@ -1,0 +1,47 @@
+"""The VAE's negative evidence lower bound, summed over pixels (Kingma, Welling 2014; method.md section 6)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from curate.augment import Augment
+from curate.networks import Network
+
+
+class Noisy(NamedTuple):
+    """Images (k, C, crop, crop) and the standard normal noise (k, latent) of their codes."""
+
+    images: Tensor
+    noise: Tensor
+
+
+class Reconstruction:
+    """Squared error summed over pixels, plus the KL divergence of the code from the standard normal."""
+
+    def __init__(self, augment: Augment, latent: int) -> None:
+        self.augment, self.latent = augment, latent
+
+    def view(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
+        """uint8 (k, C, S, S) -> images in [-1, 1] with mean and deviation 0.5, and fresh noise."""
+        return self._noisy(self.augment.training(pixels, generator), generator)
+
+    def plain_view(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
+        """The same from centre crops."""
+        return self._noisy(self.augment.centre(pixels), generator)
+
+    def losses(self, network: Network, view: Noisy) -> Tensor:
+        """Negative ELBO of each image, shape (k,), in squared pixel units (range 2) and nats."""
+        out = network(view.images, view.noise)
+        assert out.reconstruction is not None
+        assert out.mean is not None
+        assert out.log_variance is not None
+        error = (out.reconstruction - view.images.flatten(1)).square().sum(1)
+        kl = 0.5 * (out.mean.square() + out.log_variance.exp() - 1 - out.log_variance).sum(1)
+        return error + kl
+
+    def _noisy(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
+        noise = torch.randn((len(pixels), self.latent), generator=generator)
+        return Noisy(self.augment.normalise(pixels), noise.to(pixels.device, non_blocking=True))

@@ -1,0 +1,101 @@
+"""What a long job tells a person while it runs: one bar with rate, losses, kept share and remaining time."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Protocol, Self
+
+from tqdm import tqdm
+
+from curate.records import EpochReport
+
+
+class Progress(Protocol):
+    """Told what happens; says it or not."""
+
+    def note(self, text: str) -> None:
+        """A line a person should read."""
+
+    def begin(self, epochs: int, done: int) -> None:
+        """The job starts, or goes on after ``done`` epochs."""
+
+    def epoch(self, epoch: int, images: int, examples: int) -> None:
+        """An epoch over ``images`` of the store's ``examples`` starts."""
+
+    def step(self, images: int, numbers: dict[str, float]) -> None:
+        """A step over ``images`` is done; ``numbers`` has means over the epoch, now and then."""
+
+    def report(self, report: EpochReport) -> None:
+        """An epoch is done and written."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def note(self, text: str) -> None: ...
+
+    def begin(self, epochs: int, done: int) -> None: ...
+
+    def epoch(self, epoch: int, images: int, examples: int) -> None: ...
+
+    def step(self, images: int, numbers: dict[str, float]) -> None: ...
+
+    def report(self, report: EpochReport) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Bar(Silent):
+    """A bar on stderr over all images that are still to be trained on, as far as is known now.
+
+    Args:
+        label: what stands before it.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label, self.epochs, self.at, self.share = label, 0, 0, 1.0
+        self.bar: tqdm[None] | None = None
+
+    def note(self, text: str) -> None:
+        """A line above the bar."""
+        tqdm.write(f"note: {text}", file=sys.stderr)
+
+    def begin(self, epochs: int, done: int) -> None:
+        """Open the bar."""
+        self.epochs = epochs
+        self.bar = tqdm(total=0, unit="img", file=sys.stderr, dynamic_ncols=True, mininterval=0.5, smoothing=0.05)
+
+    def epoch(self, epoch: int, images: int, examples: int) -> None:
+        """Remaining: this epoch's images once for every epoch left, since no later one has more."""
+        assert self.bar is not None
+        self.at, self.share = epoch, images / max(1, examples)
+        self.bar.total = self.bar.n + images * (self.epochs - epoch + 1)
+        self.bar.set_description(f"{self.label} epoch {epoch}/{self.epochs} kept {self.share:.0%}", refresh=False)
+
+    def step(self, images: int, numbers: dict[str, float]) -> None:
+        """Move on."""
+        assert self.bar is not None
+        if numbers:
+            meta = f" meta {numbers['meta_loss']:.4g}" if numbers["meta_loss"] else ""
+            self.bar.set_postfix_str(f"loss {numbers['pretext_loss']:.4g}{meta}", refresh=False)
+        self.bar.update(images)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            if kind is None:
+                self.bar.total = self.bar.n
+            self.bar.close()

@@ -1,0 +1,123 @@
+"""The target: a folder with train/, val/ and test/, each a shard set of images with labels (.cls), and classes.txt.
+
+A target is small: each split is decoded once, into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from curate.errors import CurateError
+from curate.images import Decoder, to_pixels
+from shards import index, names, stream
+from shards.pictures import PictureError, decode
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class TargetIndex:
+    """The indexes of a target's splits that exist, by name; train always does."""
+
+    splits: dict[str, index.Index]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all splits, without paths."""
+        text = "\n".join(f"{name} {split.fingerprint}" for name, split in self.splits.items())
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """A decoded split.
+
+    Args:
+        pixels: shape (n, C, size, size), uint8, on the CPU.
+        labels: shape (n,), int64; None where no sample has a label.
+        left_out: how many samples were left out, by reason.
+    """
+
+    pixels: Tensor
+    labels: Tensor | None
+    left_out: dict[str, int]
+
+
+def open_target(target: str | Path) -> TargetIndex:
+    """Index the splits of a target folder, in memory; nothing is written.
+
+    Raises:
+        CurateError: no such folder, or no train split.
+    """
+    root = Path(target)
+    if not root.is_dir():
+        raise CurateError(f"{target}: no such target folder; `curate pack imagefolder --target` makes one")
+    found = [name for name in SPLITS if (root / name).is_dir()]
+    if "train" not in found:
+        raise CurateError(f"{target}: has no train/ (found: {', '.join(found) or 'no split'}); a target needs one")
+    return TargetIndex({name: index.build(names.resolve(root / name))[0] for name in found})
+
+
+def is_labelled(target: TargetIndex) -> bool:
+    """Whether the first sample of train has a label."""
+    train = target.splits["train"]
+    return any("cls" in sample for sample in stream.samples(train, np.arange(min(1, len(train)))))
+
+
+def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImages:
+    """Decode a split whole.
+
+    An image that does not decode, or whose label is no integer while others are, is left out and counted.
+
+    Raises:
+        CurateError: no such split, or nothing in it decodes.
+    """
+    if name not in target.splits:
+        raise CurateError(f"the target has no {name}/ split (it has: {', '.join(target.splits)})")
+    split = target.splits[name]
+    pictures, labels, left_out = [], [], Counter[str]()
+    for sample in stream.samples(split, np.arange(len(split))):
+        try:
+            image = split.table["image"][sample["__row__"]].as_py()
+            picture = to_pixels(decode(sample[image] if image else b""), decoder.size, decoder.colour)
+        except PictureError as error:
+            left_out[error.kind] += 1
+            continue
+        pictures.append(picture)
+        labels.append(label_of(sample.get("cls")))
+    if all(label is None for label in labels):
+        wanted = list(range(len(pictures)))
+    else:
+        wanted = [i for i, label in enumerate(labels) if label is not None]
+        left_out["bad-label"] += len(labels) - len(wanted)
+    if not wanted:
+        raise CurateError(f"the target's {name}/ holds no image that decodes ({dict(left_out) or 'it is empty'})")
+    known = [label for label in labels if label is not None]
+    return LabelledImages(
+        torch.stack([pictures[i] for i in wanted]), torch.tensor(known) if known else None, dict(+left_out)
+    )
+
+
+def label_of(text: bytes | None) -> int | None:
+    """The integer of a .cls member; None where there is none, or something else.
+
+    >>> label_of(b"10\\n"), label_of(b""), label_of(None)
+    (10, None, None)
+    """
+    try:
+        return int((text or b"").decode("ascii"))
+    except ValueError:
+        return None
+
+
+def class_names(target: str | Path) -> list[str] | None:
+    """The lines of classes.txt, where there is one."""
+    path = Path(target) / "classes.txt"
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else None

@@ -1,0 +1,268 @@
+"""Writes one new shard from byte ranges of others: the task that a rewrite maps over its new shards.
+
+Members are copied with their headers. A header is written anew only where the copy would not mean the same: for a
+hard link, a name or size from a global PAX header, a new name. What goes where is `plan`'s decision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from .chains import header_blocks
+from .errors import ShardError, ShardsChanged
+from .headers import BLOCK
+from .members import walked_samples
+from .names import locate
+from .publish import publishing
+from .ranges import ends_early
+from .samples import Part
+from .scan import Shard
+from .sources import opening
+from .tars import FILE, HARD_LINK, Buffer
+from .write import END, header, padding, shard_name
+
+Places = npt.NDArray[np.int64]
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a new shard takes from one source shard, in order.
+
+    Args:
+        shard: the source.
+        prefix: put before the names of its members, with a ``/``; None leaves them as they are.
+        samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``extents``.
+    """
+
+    shard: Shard
+    prefix: str | None
+    samples: pa.Table
+
+
+@dataclass(frozen=True)
+class Written:
+    """A shard that was written.
+
+    Args:
+        shard: its entry in an index.
+        sha256, xxh3: of the whole file, in hex.
+        offsets, sizes: shape (n,), int64, of the samples in it.
+        image_offsets: shape (n,), int64; -1 where there is no image.
+        new_headers: members that have another header than in their source.
+    """
+
+    shard: Shard
+    sha256: str
+    xxh3: str
+    offsets: Places
+    sizes: Places
+    image_offsets: Places
+    new_headers: int
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Called with a shard's number and what it is made of; publishes it in ``folder``.
+
+    Args:
+        root: of the source's shard set.
+        folder: of the new shards.
+    """
+
+    root: str
+    folder: Path
+
+    def __call__(self, item: tuple[int, tuple[Draw, ...]]) -> Written:
+        """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
+        number, draws = item
+        path = self.folder / shard_name(number)
+        with publishing(path) as file, _hashing(file) as sink:
+            parts = [_copy(self.root, draw, sink) for draw in draws]
+            sink.put(END)
+        offsets, sizes, images, anew = zip(*parts, strict=True)
+        return Written(
+            Shard(path.name, sink.position, sink.headers.hexdigest(), False, sink.borrows),
+            sink.sha256.hexdigest(),
+            sink.xxh3.hexdigest(),
+            np.concatenate(offsets),
+            np.concatenate(sizes),
+            np.concatenate(images),
+            sum(anew),
+        )
+
+
+class Sink:
+    """A file that is hashed while it is written; SHA-256 runs in a thread beside the writing."""
+
+    def __init__(self, file: BinaryIO, thread: ThreadPoolExecutor) -> None:
+        self.position, self.sha256, self.xxh3 = 0, hashlib.sha256(), xxhash.xxh3_64()
+        #: What the copying notes for the new shard's index: a hash of its headers, and whether it holds a hard link.
+        self.headers, self.borrows = xxhash.xxh3_64(), False
+        self._file, self._thread = file, thread
+        # One buffer is filled while the other is hashed.
+        self._buffer, self._spare = bytearray(_CHUNK), bytearray(_CHUNK)
+        self._filled = 0
+        self._hashed: Future[None] | None = None
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Append bytes."""
+        done = 0
+        while done < len(data):
+            step = min(len(data) - done, _CHUNK - self._filled)
+            self._buffer[self._filled : self._filled + step] = data[done : done + step]
+            self._filled, done = self._filled + step, done + step
+            if self._filled == _CHUNK:
+                self.flush()
+        self.position += len(data)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        view = memoryview(self._buffer)[: self._filled]
+        self.wait()
+        self._hashed = self._thread.submit(self.sha256.update, view)
+        self.xxh3.update(view)
+        self._file.write(view)
+        self._buffer, self._spare, self._filled = self._spare, self._buffer, 0
+
+    def wait(self) -> None:
+        """Wait until everything written is hashed."""
+        if self._hashed is not None:
+            self._hashed.result()
+            self._hashed = None
+
+
+@contextmanager
+def _hashing(file: BinaryIO) -> Iterator[Sink]:
+    with ThreadPoolExecutor(1) as thread:
+        sink = Sink(file, thread)
+        yield sink
+        sink.flush()
+        sink.wait()
+
+
+def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
+    """Copy one draw; return offsets, sizes and image offsets of its samples, and the number of new headers."""
+    with opening(locate(root, draw.shard.path)) as source:
+        starts, sizes = runs_of(draw.samples)
+        end = int((starts + sizes).max())
+        if end > len(source.buffer):
+            raise ends_early(draw.shard.path, end, len(source.buffer))
+        as_they_stand = draw.prefix is None and not draw.shard.borrows
+        blocks = header_blocks(source.buffer, starts, sizes) if as_they_stand else None
+        if blocks is None:
+            return _copy_members(source.buffer, draw, sink)
+        first = sink.position
+        sink.headers.update(blocks)
+        _copy_runs(source.buffer, starts, starts + sizes, sink)
+    new_sizes = in_blocks(draw.samples["size"].to_numpy())
+    offsets = first + np.cumsum(new_sizes) - new_sizes
+    return offsets, new_sizes, _moved_images(draw.samples, offsets), 0
+
+
+def _copy_runs(buffer: Buffer, starts: Places, ends: Places, sink: Sink) -> None:
+    """Copy runs of bytes, neighbours in one go."""
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    firsts = starts[np.concatenate(([0], breaks + 1))]
+    lasts = ends[np.concatenate((breaks, [len(ends) - 1]))]
+    with memoryview(buffer) as view:
+        for start, end in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            with view[start:end] as run:
+                sink.put(run)
+            if (end - start) % BLOCK:
+                sink.put(padding(end - start))
+
+
+def in_blocks(sizes: Places) -> Places:
+    """Sizes rounded up to whole blocks: a sample at the end of a cut tar may lack its padding."""
+    return sizes + -sizes % BLOCK
+
+
+def runs_of(samples: pa.Table) -> tuple[Places, Places]:
+    """Start and size of every run of bytes, in the order of the samples; most samples are one run."""
+    offsets, sizes = samples["offset"].to_numpy(), samples["size"].to_numpy()
+    apart = np.flatnonzero(samples["extents"].is_valid().to_numpy())
+    if not apart.size:
+        return offsets, sizes
+    counts = pc.fill_null(pc.list_value_length(samples["extents"]), 1).to_numpy()
+    starts, lengths = np.repeat(offsets, counts), np.repeat(sizes, counts)
+    first = np.cumsum(counts) - counts
+    for place in apart.tolist():
+        extents = samples["extents"][place].as_py()
+        here = slice(first[place], first[place] + len(extents))
+        starts[here] = [extent["offset"] for extent in extents]
+        lengths[here] = [extent["size"] for extent in extents]
+    return starts, lengths
+
+
+def _moved_images(samples: pa.Table, offsets: Places) -> Places:
+    """Where the images are now, -1 where there is none."""
+    image = pc.fill_null(samples["image_offset"], -1).to_numpy()
+    moved = np.where(image < 0, -1, image - samples["offset"].to_numpy() + offsets)
+    for place in np.flatnonzero(samples["extents"].is_valid().to_numpy() & (image >= 0)).tolist():
+        position = int(offsets[place])
+        for extent in samples["extents"][place].as_py():
+            if extent["offset"] <= image[place] < extent["offset"] + extent["size"]:
+                moved[place] = position + image[place] - extent["offset"]
+            position += extent["size"]
+    return moved
+
+
+def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
+    """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
+    walked = walked_samples(buffer, draw.shard.path)
+    offsets, images, anew = [], [], 0
+    for line in draw.samples.select(["key", "image", "image_offset", "image_size"]).to_pylist():
+        if line["key"] not in walked:
+            raise ShardsChanged("the sample is gone", shard=draw.shard.path, key=line["key"], todo="index it again")
+        offsets.append(sink.position)
+        image = -1
+        for part in walked[line["key"]].parts:
+            start, body, new_header = sink.position, *_copy_part(buffer, part, draw, sink)
+            anew += new_header
+            if line["image"] == part.extension and line["image_offset"] == part.body:
+                image = start + body
+        images.append(image)
+    places = np.asarray(offsets, dtype=np.int64)
+    sizes = np.diff(np.append(places, sink.position))
+    return places, sizes, np.asarray(images, dtype=np.int64), anew
+
+
+def _copy_part(buffer: Buffer, part: Part, draw: Draw, sink: Sink) -> tuple[int, bool]:
+    """Copy one member; return how far into it its body begins, and whether its header is new."""
+    member = part.member
+    if draw.prefix is None and not (part.readable and (member.borrowed or member.kind != FILE)):
+        sink.headers.update(buffer[member.header : member.body])
+        sink.borrows |= member.kind == HARD_LINK
+        sink.put(buffer[member.header : member.end])
+        sink.put(padding(member.end - member.header))
+        return member.body - member.header, False
+    if not part.readable:
+        raise ShardError(
+            "only regular members can be renamed",
+            shard=draw.shard.path,
+            key=member.name,
+            expected="a file or a hard link to one",
+            found=member.kind,
+            todo="rewrite without --rename, or leave the sample out of the manifest",
+        )
+    name = member.name if draw.prefix is None else f"{draw.prefix}/{member.name}"
+    head = header(name, part.size)
+    sink.headers.update(head)
+    sink.put(head)
+    sink.put(buffer[part.body : part.body + part.size])
+    sink.put(padding(part.size))
+    return len(head), True

@@ -1,0 +1,119 @@
+"""Small files that other tools want beside shards: open_clip, wids, NVIDIA DALI, DataComp.
+
+Each is a pure function of an index (of the shards, where member bytes are needed); `publish` writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ShardError
+from .index import Index
+from .members import walked_samples
+from .publish import publish_bytes, publish_json, publishing
+from .sources import opening
+from .stream import samples
+
+SIZES, LENGTH, WIDS = "sizes.json", "__len__", "shards.json"
+#: A DataComp uid: 128 bits, as two numbers in the order of its hex digits.
+UID = np.dtype("u8,u8")
+
+
+def sizes(index: Index) -> dict[str, int]:
+    """Samples by shard, as open_clip's ``sizes.json`` has them."""
+    counts = np.bincount(index.shard_numbers, minlength=len(index.shards))
+    return {shard.path: int(count) for shard, count in zip(index.shards, counts, strict=True)}
+
+
+def wids_index(index: Index) -> dict[str, Any]:
+    """The shards as a wids dataset lists them: file, samples, bytes."""
+    counts = sizes(index)
+    shards = [{"url": s.path, "nsamples": counts[s.path], "filesize": s.size} for s in index.shards]
+    return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+
+
+def publish_counts(index: Index, folder: Path) -> None:
+    """Write ``sizes.json``, ``__len__`` and ``shards.json`` into ``folder``."""
+    publish_json(folder / SIZES, sizes(index))
+    publish_bytes(folder / LENGTH, f"{len(index)}\n".encode("ascii"))
+    publish_json(folder / WIDS, wids_index(index))
+
+
+def dali_lines(index: Index, number: int) -> Iterator[str]:
+    """The lines of the DALI index of one shard: ``v1.2 SAMPLES``, then of each member extension, offset, size, name.
+
+    Raises:
+        ShardError: a member cannot be named there (white space in its name), or the shard is a gzip.
+    """
+    shard = index.shards[number]
+    if shard.gzip:
+        raise ShardError("DALI reads no gzip shards", shard=shard.path, todo="rewrite the store, then export")
+    keys = [index.table["key"][row].as_py() for row in index.rows(number)]
+    yield f"v1.2 {len(keys)}"
+    with opening(index.path(number)) as source:
+        walked = walked_samples(source.buffer, shard.path)
+        for key in keys:
+            parts = [part for part in walked[key].parts if part.readable]
+            blank = next((part for part in parts if len(part.member.name.split()) != 1), None)
+            if blank is not None:
+                raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank.member.name)
+            yield " ".join(f"{part.extension} {part.body} {part.size} {part.member.name}" for part in parts)
+
+
+def publish_dali(index: Index, folder: Path) -> list[Path]:
+    """Write ``NAME.idx`` for every shard ``NAME.tar`` below ``folder``, and return their paths.
+
+    Raises:
+        ShardError: as `dali_lines`; files written before stay.
+    """
+    paths = []
+    for number, shard in enumerate(index.shards):
+        path = folder / Path(shard.path).with_suffix(".idx")
+        with publishing(path) as file:
+            for line in dali_lines(index, number):
+                file.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        paths.append(path)
+    return paths
+
+
+def datacomp_uids(index: Index) -> npt.NDArray[Any]:
+    """The ``uid`` in each sample's ``json`` member, sorted: shape (n,), dtype `UID`.
+
+    Raises:
+        ShardError: a sample has no uid of 32 hex digits; the message names it.
+    """
+    uids = np.zeros(len(index), dtype=UID)
+    for row, sample in enumerate(samples(index, np.arange(len(index)))):
+        uids[row] = _uid(sample)
+    uids.sort()
+    return uids
+
+
+def publish_datacomp(index: Index, path: Path) -> int:
+    """Write the sorted uids as ``.npy`` and return how many they are."""
+    uids = datacomp_uids(index)
+    with publishing(path) as file:
+        np.save(file, uids, allow_pickle=False)
+    return len(uids)
+
+
+def _uid(sample: dict[str, Any]) -> tuple[int, int]:
+    try:
+        text = json.loads(sample["json"])["uid"]
+        if len(text) != 32:
+            raise ValueError
+        return int(text[:16], 16), int(text[16:], 16)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ShardError(
+            "no uid",
+            shard=sample["__url__"],
+            key=sample["__key__"],
+            expected="a json member with a uid of 32 hex digits",
+            todo="export it only for stores that carry uids",
+        ) from error

@@ -1,0 +1,129 @@
+"""One shard -> its rows of the index: the task that is mapped over the shards of a set.
+
+Owns the joining of walk, grouping and check for a single shard. The index over all of them is `shards.index`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from shards.check import check_samples, count_images
+from shards.faults import Fault
+from shards.names import locate
+from shards.samples import Sample, group, sample_faults
+from shards.sources import Source, opening
+from shards.tars import Member, refusal, walk
+
+#: A row without its shard.
+ROW = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("image", pa.string()),
+        pa.field("image_offset", pa.int64()),
+        pa.field("image_size", pa.int64()),
+        pa.field("members", pa.int32(), nullable=False),
+        pa.field("extents", pa.list_(pa.struct([("offset", pa.int64()), ("size", pa.int64())]))),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as it was when it was indexed.
+
+    Args:
+        path: relative to the root of its set.
+        size: bytes as stored.
+        checksum: xxh3 (64 bits, hex) of all its headers, extensions included, in order.
+        gzip: stored compressed; its offsets count uncompressed bytes then.
+        borrows: some member's own blocks do not tell all of it (a hard link, or a global PAX header that sets names or
+            sizes): whoever copies from this shard walks it first.
+    """
+
+    path: str
+    size: int
+    checksum: str
+    gzip: bool
+    borrows: bool = False
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one shard holds. ``shard`` is None where it is no tar at all; ``faults`` says why then."""
+
+    shard: Shard | None
+    rows: pa.RecordBatch
+    images: Counter[str]
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class ScanTask:
+    """How every shard of a set is scanned; called with a shard's path.
+
+    Args:
+        root: of the shard set.
+        check: decode every image and parse every sidecar.
+        image: the extension that is the image; None takes the first in tar order.
+    """
+
+    root: str
+    check: bool = False
+    image: str | None = None
+
+    def __call__(self, path: str) -> Scan:
+        with opening(locate(self.root, path)) as source:
+            why = refusal(source.buffer, path)
+            if why is not None:
+                return Scan(None, _rows([], None), Counter(), (why,))
+            return _scan(source, path, self.check, self.image)
+
+
+def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
+    digest = xxhash.xxh3_64()
+    found = list(walk(source.buffer, path, digest.update))
+    members = [one for one in found if isinstance(one, Member)]
+    grouped = group(members, path)
+    samples = grouped.samples
+    faults = [one for one in found if isinstance(one, Fault)] + grouped.faults
+    if source.damage is not None:
+        faults.append(Fault("truncated", path, None, len(source.buffer), f"gzip stream is damaged: {source.damage}"))
+    faults += sample_faults(samples, path, image)
+    if not samples:
+        faults.append(Fault("empty-shard", path, None, None, f"holds no sample ({len(members)} members)"))
+    if check:
+        faults += check_samples(source.buffer, path, samples, image)
+    borrows = any(member.borrowed or member.kind == "hardlink" for member in members)
+    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
+    return Scan(shard, _rows(samples, image), count_images(samples, image, faults if check else []), tuple(faults))
+
+
+def _rows(samples: list[Sample], image: str | None) -> pa.RecordBatch:
+    extents = [sample.extents() for sample in samples]
+    images = [sample.image(image) for sample in samples]
+    columns = [
+        [sample.key for sample in samples],
+        [runs[0][0] for runs in extents],
+        [sum(size for _, size in runs) for runs in extents],
+        [None if part is None else part.extension for part in images],
+        [None if part is None else part.body for part in images],
+        [None if part is None else part.size for part in images],
+        [len(sample.parts) for sample in samples],
+        [None if len(runs) == 1 else [{"offset": o, "size": s} for o, s in runs] for runs in extents],
+    ]
+    return pa.record_batch([pa.array(values, column.type) for values, column in zip(columns, ROW)], schema=ROW)
+
+
+def state(locator: str) -> tuple[int, str]:
+    """Size and header checksum of a shard as it is now, to be held against `Shard`."""
+    digest = xxhash.xxh3_64()
+    with opening(locator) as source:
+        for _ in walk(source.buffer, locator, digest.update):
+            pass
+        return source.size, digest.hexdigest()

@@ -1,0 +1,198 @@
+"""Hands out the samples of a store in a given order, through webdataset's pipeline and loader.
+
+Training sees exactly what the index holds: local shards are read at the index's offsets, gzip and remote ones from end
+to end. The order is the caller's (`order` computes it), and so is what becomes of the bytes (`load`).
+webdataset imports torch, so it is imported on call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from . import order, remote
+from .errors import Misuse, ShardError
+from .index import Index
+from .members import Bodies, members_of_bytes, members_of_shard
+from .names import locate
+from .ranges import OpenShards, opening, read_through, uncompressed
+
+Rows = npt.NDArray[np.int64]
+Loaded = TypeVar("Loaded")
+
+#: A sample as webdataset shapes it: ``__key__``, ``__url__``, ``__row__`` and one entry an extension, with bytes.
+Sample = dict[str, Any]
+#: A row and what the index says of it.
+Line = tuple[int, dict[str, Any]]
+
+_COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
+
+
+def images(
+    index: Index, rows_of_batches: Sequence[Rows], load: Callable[[list[Sample]], Loaded], *, workers: int
+) -> Generator[Loaded]:
+    """Yield ``load(samples)`` for every batch, in the order given, whatever the number of workers.
+
+    A sample has its image member and no other; one without an image has none. Close the generator to stop early.
+    Gzip and remote shards are read once for every run of rows that stand together, so give them `shard_order`'s
+    order and one worker.
+
+    Args:
+        rows_of_batches: int64 arrays of rows, one a batch.
+        load: runs in the worker; gets the batch's samples in the order of its rows.
+        workers: processes that read and load; 0 does both in this process.
+
+    Raises:
+        Misuse: ``workers`` is negative.
+        ShardsChanged: a shard is gone or shorter than its index says.
+    """
+    if workers < 0:
+        raise Misuse("the number of workers", expected="at least 0", found=workers, todo="give --workers 0 or more")
+    import webdataset
+
+    pipeline = webdataset.DataPipeline(partial(_batches_of_worker, index, rows_of_batches), partial(_load, load))
+    loader = iter(webdataset.WebLoader(pipeline, batch_size=None, num_workers=workers))
+    try:
+        for loaded in loader:
+            if isinstance(loaded, ShardError):
+                raise loaded
+            yield loaded
+    finally:
+        loader.close()  # ends the workers, too
+
+
+def samples(index: Index, rows: Rows) -> Iterator[Sample]:
+    """Yield whole samples, all members included, in the order of ``rows``.
+
+    The last of two members with one extension counts; a sparse member is left out; a hard link has its target's bytes.
+
+    Raises:
+        ShardsChanged: a shard is gone or shorter than its index says.
+    """
+    table = index.table.select(["shard", "key", "offset", "size", "extents"])
+    lines = ((row, table.slice(row, 1).to_pylist()[0]) for row in rows.tolist())
+    streamed = _streamed_shards(index)
+    with OpenShards() as files:
+        for shard, run in groupby(lines, key=lambda line: str(line[1]["shard"])):
+            location = locate(index.root, shard)
+            if shard in streamed:
+                held = list(run)
+                found = members_of_shard(location, shard, [line["key"] for _, line in held])
+                yield from (_new_sample(index, line, row) | dict(has) for (row, line), has in zip(held, found))
+            else:
+                for row, line in run:
+                    yield _new_sample(index, line, row) | dict(_members_at(location, line, files))
+
+
+def _members_at(location: str, line: dict[str, Any], files: OpenShards) -> Bodies:
+    """The members of one sample of a shard that can seek."""
+    extents = line["extents"] or [line]
+    data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
+    found = members_of_bytes(data, line["key"], line["shard"])
+    return next(members_of_shard(location, line["shard"], [line["key"]])) if found is None else found
+
+
+def is_streamed(index: Index) -> bool:
+    """Whether a shard of the store cannot seek: it is remote or a gzip."""
+    return bool(_streamed_shards(index))
+
+
+def remote_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
+    """The epoch's order for a store that is streamed: shards permuted, rows shuffled inside each.
+
+    A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
+    """
+    shards = index.table["shard"].combine_chunks()
+    return order.shard_order(rows, shards.indices.to_numpy()[rows], seed, epoch)
+
+
+def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[list[Sample]]:
+    """The source stage: worker w of W makes the batches w, w + W, w + 2W ..., which the loader hands out in turn."""
+    from webdataset.utils import pytorch_worker_info
+
+    _, _, worker, workers = pytorch_worker_info()
+    mine = rows_of_batches[worker::workers]
+    with OpenShards() as files:
+        stream = _image_samples(index, _lines(index, mine), files)
+        for rows in mine:
+            yield list(islice(stream, len(rows)))
+
+
+def _load(load: Callable[[list[Sample]], Loaded], batches: Iterable[list[Sample]]) -> Iterator[Loaded | ShardError]:
+    """The second stage. An error of ours travels as a value: the loader would wrap it in its own text."""
+    try:
+        for batch in batches:
+            yield load(batch)
+    except ShardError as error:
+        yield error
+
+
+def _lines(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[Line]:
+    table = index.table.select(_COLUMNS)
+    for rows in rows_of_batches:
+        yield from zip(rows.tolist(), table.take(pa.array(rows, pa.int64())).to_pylist())
+
+
+def _image_samples(index: Index, lines: Iterable[Line], files: OpenShards) -> Iterator[Sample]:
+    streamed = _streamed_shards(index)
+    for shard, run in groupby(lines, key=lambda line: str(line[1]["shard"])):
+        location = locate(index.root, shard)
+        if shard in streamed:
+            yield from _streamed(index, location, list(run))
+            continue
+        for row, line in run:
+            sample = _new_sample(index, line, row)
+            if line["image"] is not None:
+                body = files.read(location, line["image_offset"], line["image_size"])
+                sample[line["image"].lower()] = body
+            yield sample
+
+
+def _streamed(index: Index, location: str, run: list[Line]) -> Iterator[Sample]:
+    """The samples of a run of rows of one shard, read from its beginning to the last of their images."""
+    found = [_new_sample(index, line, row) for row, line in run]
+    with_image = [place for place, (_, line) in enumerate(run) if line["image"] is not None]
+    with_image.sort(key=lambda place: run[place][1]["image_offset"])
+    offsets = [run[place][1]["image_offset"] for place in with_image]
+    sizes = [run[place][1]["image_size"] for place in with_image]
+    if with_image:
+        with _opening_stream(location) as stream:
+            for place, body in zip(with_image, read_through(stream, location, offsets, sizes), strict=True):
+                found[place][run[place][1]["image"].lower()] = body
+    yield from found
+
+
+def _streamed_shards(index: Index) -> frozenset[str]:
+    """The shards that cannot seek."""
+    return frozenset(
+        shard.path for shard in index.shards if shard.gzip or remote.is_url(locate(index.root, shard.path))
+    )
+
+
+def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
+    return {"__key__": line["key"], "__url__": locate(index.root, line["shard"]), "__row__": row}
+
+
+@contextmanager
+def _opening_stream(location: str) -> Iterator[BinaryIO]:
+    """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does."""
+    from webdataset import gopen
+
+    if not remote.is_url(location) or location.partition(":")[0] not in gopen.gopen_schemes:
+        with opening(location) as stream:
+            yield stream
+        return
+    source = gopen.gopen(location)
+    try:
+        yield uncompressed(source)
+        if isinstance(source, gopen.Pipe):
+            source.ignore_errors = True  # all that was wanted is read: a command cut short by this is no fault
+    finally:
+        source.close()

@@ -1,0 +1,299 @@
+"""The walk over a tar: every member with its place in bytes, and everything that is wrong, by reading headers only.
+
+Owns how headers, their extensions (GNU long names, PAX, sparse maps) and end markers follow one another, and how the
+walk goes on after damage. Reads from a buffer (a memory map, bytes); opening files is `shards.sources`'s, keys and
+samples are `shards.samples`'s. Bodies are never read, sizes never allocated.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shards import headers
+from shards.faults import Fault
+from shards.headers import BLOCK, BadHeader, Header, Records, until_nul
+from shards.names import split_name, storable
+from shards.plain import Run, plain_run
+
+Buffer = bytes | mmap.mmap
+
+FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE, OTHER = "file", "folder", "hardlink", "symlink", "sparse", "other"
+_KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE}
+_WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")
+_EXTENSIONS = (b"L", b"K", b"x", b"X", b"g")
+#: No name and no set of PAX records needs more; a larger extension is damage, and is not read.
+MOST_EXTENSION = 16 << 20
+
+
+class Member(NamedTuple):
+    """One member and its place; all offsets are bytes of the uncompressed tar.
+
+    Args:
+        name: the full name, decoded as UTF-8 with ``surrogateescape``.
+        kind: ``file``, ``folder``, ``hardlink``, ``symlink``, ``sparse`` or ``other``.
+        header: its first block, PAX and GNU extension blocks included.
+        body, size: where its stored bytes begin, and how many they are.
+        end: the end of its padding (of the file, where the file lacks that padding).
+        link: the name a link points to, else empty.
+        borrowed: name, size or link come from a global PAX header, so the member's own blocks do not tell them.
+    """
+
+    name: str
+    kind: str
+    header: int
+    body: int
+    size: int
+    end: int
+    link: str
+    borrowed: bool
+
+
+@dataclass
+class _Walk:
+    """Where a walk stands: the next block, and what extension headers have said so far."""
+
+    place: int = 0
+    start: int | None = None
+    own: Records = field(default_factory=dict)
+    common: Records = field(default_factory=dict)
+    n_end_blocks: int = 0
+    after_end: int | None = None
+    n_after_end: int = 0
+
+    def forget(self) -> None:
+        """Drop what was said of a member that is done with."""
+        self.start, self.own = None, {}
+
+
+def refusal(buffer: Buffer, shard: str) -> Fault | None:
+    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one."""
+    if len(buffer) == 0:
+        return Fault("truncated", shard, None, 0, "0 bytes, not a tar archive")
+    beginning = bytes(buffer[:BLOCK])
+    if not any(beginning) and len(beginning) == BLOCK:
+        return None
+    if len(beginning) == BLOCK and headers.checksum_holds(beginning) and _sound(beginning):
+        return None
+    other = _format_of(beginning)
+    if other is None and next_header(buffer, BLOCK) < len(buffer):
+        return None
+    return Fault("not-a-tar", shard, None, 0, f"not a tar archive: {other or 'no header in it'}")
+
+
+def walk(buffer: Buffer, shard: str, on_header: Callable[[bytes], object] = bytes) -> Iterator[Member | Fault]:
+    """Yield every member and every fault of a tar, in the order in which they are met.
+
+    After a damaged header the walk goes on at the next block that is a valid one; after an end marker, at what follows.
+    A member whose body is cut is a fault and no member.
+
+    Args:
+        buffer: the uncompressed tar.
+        shard: its name in the faults.
+        on_header: gets the bytes of every header that belongs to a member, extensions included, in order.
+    """
+    state = _Walk()
+    while state.place + BLOCK <= len(buffer):
+        run = plain_run(buffer, state.place) if state.start is None and not state.common else None
+        if run is not None:
+            on_header(run.headers)
+            state.place, state.n_end_blocks = run.end, 0
+            state.n_after_end += len(run.names) if state.after_end is not None else 0
+            yield from _plain_members(run)
+            continue
+        block = buffer[state.place : state.place + BLOCK]
+        if not any(block[:8]) and not any(block):
+            _pass_zeros(buffer, state)
+            continue
+        state.n_end_blocks = 0
+        try:
+            header = headers.parse(block)
+            found = _step(buffer, shard, state, header, on_header)
+        except BadHeader as error:
+            if state.after_end != state.place:
+                yield Fault("corrupt-header", shard, None, state.place, f"{error} at byte {state.place}")
+            state.forget()
+            state.place = next_header(buffer, state.place + BLOCK)
+            # Whether an end marker stands behind the damage cannot be told from a body's zeros.
+            state.n_end_blocks = 2 if state.place >= len(buffer) else 0
+            continue
+        if found is not None:
+            state.n_after_end += state.after_end is not None
+            yield found
+    yield from _end_faults(buffer, shard, state)
+
+
+def _plain_members(run: Run) -> Iterator[Member]:
+    ends = [*run.starts[1:], run.end]
+    for name, start, body, size, end in zip(run.names, run.starts, run.bodies, run.sizes, ends):
+        # A field may hold rubbish behind the NUL that ends its text.
+        text = name if b"\0" not in name else until_nul(name)
+        yield Member(text.decode("utf-8", "surrogateescape"), FILE, start, body, size, end, "", False)
+
+
+def next_header(buffer: Buffer, place: int) -> int:
+    """The first block at or after ``place`` that is a valid header; the buffer's length where there is none."""
+    while place + BLOCK <= len(buffer):
+        # Nearly every block of a body fails on these few bytes.
+        if buffer[place + 148 : place + 156].strip(b" 01234567\0") == b"" and buffer[place + 150]:
+            block = buffer[place : place + BLOCK]
+            if headers.checksum_holds(block) and _sound(block):
+                return place
+        place += BLOCK
+    return len(buffer)
+
+
+def _sound(block: bytes) -> bool:
+    try:
+        headers.parse(block)
+    except BadHeader:
+        return False
+    return True
+
+
+def _step(
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[bytes], object]
+) -> Member | Fault | None:
+    """Take one header: an extension is remembered, a member is returned, and the place moves past either.
+
+    Raises:
+        BadHeader: what an extension says cannot be.
+    """
+    if header.type in _EXTENSIONS:
+        return _take_extension(buffer, shard, state, header, on_header)
+    said = {**state.common, **state.own} if state.common else state.own
+    member = _member(buffer, state, header, said)
+    have = len(buffer) - member.body
+    if have < member.size:
+        state.place, state.n_end_blocks = len(buffer), 2
+        state.forget()
+        return _cut(shard, member.name, member.header, f"({max(have, 0)} of {member.size} bytes)")
+    on_header(buffer[state.place : member.body])
+    state.place = member.end
+    state.forget()
+    return member
+
+
+def _take_extension(
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[bytes], object]
+) -> Fault | None:
+    body = state.place + BLOCK
+    if header.size > MOST_EXTENSION:
+        raise BadHeader(f"extension header of {header.size} bytes")
+    end = body + header.size + -header.size % BLOCK
+    if end > len(buffer):
+        place, state.place, state.n_end_blocks = state.place, len(buffer), 2
+        return _cut(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
+    data = buffer[body : body + header.size]
+    if header.type == b"g":
+        # A record with an empty value takes back what an earlier global header said.
+        state.common = {**state.common, **headers.pax_records(data)}
+    else:
+        said = headers.pax_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
+        state.own = {**said, **state.own}
+        state.start = state.place if state.start is None else state.start
+    on_header(buffer[state.place : end])
+    state.place = end
+    return None
+
+
+def _long_name(kind: bytes, data: bytes) -> Records:
+    return {"path" if kind == b"L" else "linkpath": headers.until_nul(data)}
+
+
+def _member(buffer: Buffer, state: _Walk, header: Header, said: Records) -> Member:
+    """Join a header with what its extensions say. An empty value means: as the header has it."""
+    name = said.get("GNU.sparse.name") or said.get("path") or header.name
+    link = said.get("linkpath") or header.link
+    size = _pax_size(said["size"]) if said.get("size") else header.size
+    kind = _KINDS.get(header.type, OTHER)
+    if header.type == b"\0" and name.endswith(b"/"):
+        kind = FOLDER  # v7 has no type for folders
+    elif kind == FILE and any(keyword.startswith("GNU.sparse.") for keyword in said):
+        kind = SPARSE
+    if kind == FOLDER or header.type in _WITHOUT_BODY:
+        size = 0
+    body = state.place + BLOCK
+    if header.type == b"S":
+        body = _past_sparse_map(buffer, state.place)
+    end = min(body + size + -size % BLOCK, len(buffer))
+    first = state.place if state.start is None else state.start
+    borrowed = any(state.common.get(word) and not state.own.get(word) for word in ("path", "linkpath", "size"))
+    text = name.rstrip(b"/") if kind == FOLDER else name
+    return Member(_text(text), kind, first, body, size, end, _text(link), borrowed)
+
+
+def _past_sparse_map(buffer: Buffer, place: int) -> int:
+    """The end of an old GNU sparse header, whose map may go on in blocks of its own."""
+    more, place = buffer[place + 482], place + BLOCK
+    while more and place + BLOCK <= len(buffer):
+        more, place = buffer[place + 504], place + BLOCK
+    return place
+
+
+def _pax_size(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 19:
+        raise BadHeader(f"PAX size {value[:20]!r}")
+    return int(value)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _cut(shard: str, name: str, place: int, how_much: str) -> Fault:
+    split = split_name(name)
+    key = None if split is None else storable(split[0])
+    return Fault("truncated", shard, key, place, f"truncated in {storable(name)} {how_much}")
+
+
+def _pass_zeros(buffer: Buffer, state: _Walk) -> None:
+    """Move past a run of zero blocks, and note where something follows it."""
+    first = state.place
+    while state.place < len(buffer):
+        chunk = buffer[state.place : state.place + (1 << 20)]
+        n_zeros = len(chunk) - len(chunk.lstrip(b"\0"))
+        state.place += n_zeros
+        if n_zeros < len(chunk):
+            break
+    n_blocks = (state.place - first) // BLOCK
+    state.n_end_blocks = n_blocks
+    if state.place < len(buffer):
+        state.place = first + n_blocks * BLOCK
+        state.after_end = state.place if state.after_end is None else state.after_end
+    state.forget()
+
+
+def _end_faults(buffer: Buffer, shard: str, state: _Walk) -> Iterator[Fault]:
+    rest = len(buffer) - state.place
+    if len(buffer) % BLOCK and rest == 0 and state.n_end_blocks == 0:
+        detail = f"ends inside the padding of its last member ({len(buffer)} bytes)"
+        yield Fault("truncated", shard, None, len(buffer), detail)
+        return
+    if state.after_end is not None:
+        what = f"{state.n_after_end} more members in" if state.n_after_end else "no member in"
+        detail = f"goes on after its end marker: {what} {len(buffer) - state.after_end} bytes"
+        yield Fault("data-after-end", shard, None, state.after_end, detail)
+    if rest > 0 and any(buffer[state.place :]):
+        yield Fault("truncated", shard, None, state.place, f"ends inside a header at byte {state.place}")
+    elif state.n_end_blocks < 2:
+        found = "no end-of-archive marker" if state.n_end_blocks == 0 else "one end block in place of two"
+        yield Fault("no-end-marker", shard, None, len(buffer), f"{found}: it may be cut")
+
+
+def _format_of(beginning: bytes) -> str | None:
+    """What a file that is no tar seems to be."""
+    magics = {
+        b"PK\x03\x04": "a zip file",
+        b"PK\x05\x06": "a zip file",
+        b"version https://git-lfs": "a Git LFS pointer; fetch it with 'git lfs pull'",
+        b"BZh": "a bzip2 file; unpack it first",
+        b"\xfd7zXZ\0": "an xz file; unpack it first",
+        b"\x28\xb5\x2f\xfd": "a zstd file; unpack it first",
+        b"7z\xbc\xaf\x27\x1c": "a 7z file",
+        b"<": "markup, perhaps the error page of a download",
+        b"PAR1": "a Parquet file",
+    }
+    return next((what for magic, what in magics.items() if beginning.startswith(magic)), None)
