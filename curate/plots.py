@@ -33,6 +33,7 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
+    "text.parse_math": False,  # a dollar in the name of a domain is a dollar
     "svg.hashsalt": "curate",
 }
 

@@ -69,7 +69,7 @@ def checksum(buffer: Buffer, starts: Places, sizes: Places) -> str | None:
     blocks = header_blocks(buffer, starts, sizes)
     if blocks is None or bytes(buffer[int(ends[-1]) :]).strip(b"\0"):
         return None
-    return xxhash.xxh3_64(blocks).hexdigest()
+    return xxhash.xxh3_64(blocks.data).hexdigest()
 
 
 def _octal(fields: Blocks) -> tuple[Places, npt.NDArray[np.bool_]]:

@@ -10,25 +10,26 @@ from collections import Counter
 from collections.abc import Iterator
 
 from shards.faults import Fault
-from shards.names import storable
 from shards.pictures import PictureError, decode
 from shards.samples import Sample
-from shards.tars import Buffer
+from shards.tars import FILE, Buffer
+
+IMAGE_FAULTS = frozenset(("empty-member", "not-an-image", "truncated-image", "image-too-large", "unsupported-image"))
 
 
 def check_samples(buffer: Buffer, shard: str, samples: list[Sample], wanted: str | None) -> Iterator[Fault]:
     """Yield a fault for every image, ``.json`` and ``.cls`` of the samples that does not hold."""
     for sample in samples:
-        images = {id(part) for part in sample.images(wanted)}
+        images = sample.images(wanted)
         for part in sample.parts:
-            if not part.readable:
+            # An empty image is told without looking inside.
+            if part.kind != FILE or (part in images and part.size == 0):
                 continue
-            data = bytes(buffer[part.body : part.body + part.size])
-            wrong = image_fault(data) if id(part) in images else sidecar_fault(part.suffix, data)
-            # An empty image is reported without looking inside.
-            if wrong is not None and wrong[0] != "empty-member":
-                detail = f"{storable(part.member.name)}: {wrong[1]}"
-                yield Fault(wrong[0], shard, sample.key, part.member.header, detail)
+            if part in images or part.suffix in ("json", "cls"):
+                data = bytes(buffer[part.body : part.body + part.size])
+                wrong = image_fault(data) if part in images else sidecar_fault(part.suffix, data)
+                if wrong is not None:
+                    yield Fault(wrong[0], shard, sample.key, part.start, f"{part.name}: {wrong[1]}")
 
 
 def image_fault(data: bytes) -> tuple[str, str] | None:
@@ -56,9 +57,6 @@ def sidecar_fault(suffix: str, data: bytes) -> tuple[str, str] | None:
 
 def count_images(samples: list[Sample], wanted: str | None, faults: list[Fault]) -> Counter[str]:
     """Images by last suffix, those that a fault names left out."""
-    bad = {(fault.key, fault.offset) for fault in faults if fault.kind in IMAGE_FAULTS}
-    images = ((sample.key, part) for sample in samples for part in sample.images(wanted))
-    return Counter(part.suffix for key, part in images if (key, part.member.header) not in bad)
-
-
-IMAGE_FAULTS = ("empty-member", "not-an-image", "truncated-image", "image-too-large", "unsupported-image")
+    bad = {fault.offset for fault in faults if fault.kind in IMAGE_FAULTS}
+    images = (part for sample in samples for part in sample.images(wanted))
+    return Counter(part.suffix for part in images if part.start not in bad)

@@ -21,16 +21,16 @@ import pyarrow.compute as pc
 import xxhash
 
 from .chains import header_blocks
-from .errors import ShardError, ShardsChanged
+from .errors import ShardError
 from .headers import BLOCK
-from .members import walked_samples
+from .members import parts_of, walked_samples
 from .names import locate
 from .publish import publishing
 from .ranges import ends_early
 from .samples import Part
 from .scan import Shard
 from .sources import opening
-from .tars import FILE, HARD_LINK, Buffer
+from .tars import FILE, HARD_LINK, Buffer, Member
 from .write import END, header, padding, shard_name
 
 Places = npt.NDArray[np.int64]
@@ -166,7 +166,7 @@ def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, in
         if blocks is None:
             return _copy_members(source.buffer, draw, sink)
         first = sink.position
-        sink.headers.update(blocks)
+        sink.headers.update(blocks.data)
         _copy_runs(source.buffer, starts, starts + sizes, sink)
     new_sizes = in_blocks(draw.samples["size"].to_numpy())
     offsets = first + np.cumsum(new_sizes) - new_sizes
@@ -225,15 +225,13 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Place
     """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
     walked = walked_samples(buffer, draw.shard.path)
     offsets, images, anew = [], [], 0
-    for line in draw.samples.select(["key", "image", "image_offset", "image_size"]).to_pylist():
-        if line["key"] not in walked:
-            raise ShardsChanged("the sample is gone", shard=draw.shard.path, key=line["key"], todo="index it again")
+    for line in draw.samples.select(["key", "image", "image_offset"]).to_pylist():
         offsets.append(sink.position)
         image = -1
-        for part in walked[line["key"]].parts:
-            start, body, new_header = sink.position, *_copy_part(buffer, part, draw, sink)
+        for part, member in parts_of(walked, line["key"], draw.shard.path):
+            start, (body, new_header) = sink.position, _copy_part(buffer, part, member, draw, sink)
             anew += new_header
-            if line["image"] == part.extension and line["image_offset"] == part.body:
+            if (line["image"], line["image_offset"]) == (part.extension, part.body):
                 image = start + body
         images.append(image)
     places = np.asarray(offsets, dtype=np.int64)
@@ -241,26 +239,25 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Place
     return places, sizes, np.asarray(images, dtype=np.int64), anew
 
 
-def _copy_part(buffer: Buffer, part: Part, draw: Draw, sink: Sink) -> tuple[int, bool]:
+def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: Sink) -> tuple[int, bool]:
     """Copy one member; return how far into it its body begins, and whether its header is new."""
-    member = part.member
-    if draw.prefix is None and not (part.readable and (member.borrowed or member.kind != FILE)):
+    readable = part.kind == FILE
+    if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
         sink.headers.update(buffer[member.header : member.body])
         sink.borrows |= member.kind == HARD_LINK
         sink.put(buffer[member.header : member.end])
         sink.put(padding(member.end - member.header))
         return member.body - member.header, False
-    if not part.readable:
+    if not readable:
         raise ShardError(
             "only regular members can be renamed",
             shard=draw.shard.path,
-            key=member.name,
+            key=part.name,
             expected="a file or a hard link to one",
             found=member.kind,
             todo="rewrite without --rename, or leave the sample out of the manifest",
         )
-    name = member.name if draw.prefix is None else f"{draw.prefix}/{member.name}"
-    head = header(name, part.size)
+    head = header(member.name if draw.prefix is None else f"{draw.prefix}/{member.name}", part.size)
     sink.headers.update(head)
     sink.put(head)
     sink.put(buffer[part.body : part.body + part.size])

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from .errors import ShardError
 from .index import Index
-from .members import walked_samples
+from .members import parts_of, walked_samples
 from .publish import publish_bytes, publish_json, publishing
 from .sources import opening
 from .stream import samples
+from .tars import FILE
 
 SIZES, LENGTH, WIDS = "sizes.json", "__len__", "shards.json"
 #: A DataComp uid: 128 bits, as two numbers in the order of its hex digits.
@@ -59,11 +60,11 @@ def dali_lines(index: Index, number: int) -> Iterator[str]:
     with opening(index.path(number)) as source:
         walked = walked_samples(source.buffer, shard.path)
         for key in keys:
-            parts = [part for part in walked[key].parts if part.readable]
-            blank = next((part for part in parts if len(part.member.name.split()) != 1), None)
+            parts = [(part, member.name) for part, member in parts_of(walked, key, shard.path) if part.kind == FILE]
+            blank = next((name for _, name in parts if len(name.split()) != 1), None)
             if blank is not None:
-                raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank.member.name)
-            yield " ".join(f"{part.extension} {part.body} {part.size} {part.member.name}" for part in parts)
+                raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank)
+            yield " ".join(f"{part.extension} {part.body} {part.size} {name}" for part, name in parts)
 
 
 def publish_dali(index: Index, folder: Path) -> list[Path]:

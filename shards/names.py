@@ -6,12 +6,12 @@ member's name is split and judged. Opens no tar; what lies behind a URL is asked
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -30,6 +30,7 @@ MOST_HOLES = 10
 # lends its key from the folder ("a/.x" is key "a/"), which is what webdataset makes of it.
 _SPLIT = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)$")
 _META = re.compile(r"__[^/]*__($|/)")
+_RANGE = re.compile(r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 
 
@@ -131,13 +132,14 @@ def _expand(text: str, folder: Path | None = None) -> Iterator[str]:
     if "{" not in text or (not remote.is_url(place) and os.path.exists(place)):
         yield place
         return
+    # Counted before it is expanded, which would take minutes and all memory for a slip such as {0..999999999}.
+    ranges = _RANGE.findall(place)
+    if math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges) > MOST_SHARDS:
+        raise Misuse("the pattern names too many shards", shard=text, expected=f"at most {MOST_SHARDS}")
     try:
-        names = list(islice(braceexpand.braceexpand(place), MOST_SHARDS + 1))
+        yield from braceexpand.braceexpand(place)
     except ValueError as error:
         raise Misuse(f"malformed pattern ({error})", shard=text, todo="balance its braces") from error
-    if len(names) > MOST_SHARDS:
-        raise Misuse("the pattern names too many shards", shard=text, expected=f"at most {MOST_SHARDS}")
-    yield from names
 
 
 def _expand_url(text: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shards.headers import BLOCK, BadHeader, pax_records
+from shards.headers import BLOCK, BadHeader, pax_records, until_nul
 
 #: Headers of a run. More would only take memory.
 _LONGEST = 512
@@ -32,17 +32,16 @@ class Run(NamedTuple):
     """Plain members that follow one another.
 
     Args:
-        names: as stored.
-        starts, bodies, sizes: of each member: its first block, its body, and the bytes of that.
-        end: where the run ends.
+        names: decoded as UTF-8 with ``surrogateescape``.
+        starts, bodies, sizes, ends: of each member: its first block, its body, the bytes of that, its padding's end.
         headers: the bytes of all its headers, extensions included, in order.
     """
 
-    names: list[bytes]
+    names: list[str]
     starts: list[int]
     bodies: list[int]
     sizes: list[int]
-    end: int
+    ends: list[int]
     headers: memoryview
 
 
@@ -62,12 +61,12 @@ def plain_run(buffer: bytes | mmap.mmap, place: int) -> Run | None:
     n_good = int(own[-1]) + 1  # a PAX header at the end waits for its member
     places, blocks = places[:n_good], blocks[:n_good]
     sizes = (blocks[:, 124:135] - np.uint8(48)).astype(np.int64) @ _OCTAL_11
-    names = np.ascontiguousarray(blocks[own, :100]).view("S100")[:, 0].tolist()
     behind_pax = own > np.concatenate(([-1], own[:-1])) + 1
     headers = blocks if len(own) == n_good else data.take(_with_bodies(places, sizes, is_file[:n_good]), axis=0)
     starts, bodies, sizes = places[own - behind_pax], places[own] + BLOCK, sizes[own]
-    end = int(bodies[-1] + _padded(sizes[-1:])[0])
-    return Run(names, starts.tolist(), bodies.tolist(), sizes.tolist(), end, memoryview(headers).cast("B"))
+    ends = bodies + _padded(sizes)
+    numbers = [column.tolist() for column in (starts, bodies, sizes, ends)]
+    return Run(_decoded(blocks[own, :100]), *numbers, headers=headers.data.cast("B"))
 
 
 def _follow(buffer: bytes | mmap.mmap, place: int) -> list[int]:
@@ -91,6 +90,13 @@ def _follow(buffer: bytes | mmap.mmap, place: int) -> list[int]:
         places.append(place)
         place = end
     return places
+
+
+def _decoded(fields: npt.NDArray[np.uint8]) -> list[str]:
+    """Shape (n, 100), name fields -> names."""
+    names: list[bytes] = fields.view("S100")[:, 0].tolist()
+    # A field may hold rubbish behind the NUL that ends its text.
+    return [(name if b"\0" not in name else until_nul(name)).decode("utf-8", "surrogateescape") for name in names]
 
 
 def _padded(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

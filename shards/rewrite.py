@@ -176,6 +176,7 @@ def _draws(index: Index, work: Work, shard: NewShard, rename: bool) -> tuple[Dra
     draws = []
     for start, stop in pairwise(starts):
         source = index.shards[numbers[start]]
-        samples = work.held.slice(first + start, stop - start).drop_columns(["shard"])
+        # `take` copies: a slice would send the whole index to another process.
+        samples = work.held.drop_columns(["shard"]).take(np.arange(first + start, first + stop))
         draws.append(Draw(source, prefix_of(source.path) if rename else None, samples))
     return tuple(draws)

@@ -14,9 +14,10 @@ import xxhash
 from shards.check import check_samples, count_images
 from shards.faults import Fault
 from shards.names import locate
-from shards.samples import Sample, group, sample_faults
+from shards.oddities import member_faults, sample_faults, shortened
+from shards.samples import Sample, chosen, group, link_targets
 from shards.sources import Source, opening
-from shards.tars import Member, refusal, walk
+from shards.tars import HARD_LINK, Member, pieces, refusal
 
 #: A row without its shard.
 ROW = pa.schema(
@@ -87,26 +88,29 @@ class ScanTask:
 
 def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
     digest = xxhash.xxh3_64()
-    found = list(walk(source.buffer, path, digest.update))
-    members = [one for one in found if isinstance(one, Member)]
-    grouped = group(members, path)
-    samples = grouped.samples
-    faults = [one for one in found if isinstance(one, Fault)] + grouped.faults
+    found = list(pieces(source.buffer, path, digest.update))
+    parts = [piece for piece in found if not isinstance(piece, Fault)]
+    members = [piece for piece in parts if isinstance(piece, Member)]
+    linked = any(member.kind == HARD_LINK for member in members)
+    links = link_targets(parts) if linked else {}
+    grouped = group(parts, links)
+    faults = [piece for piece in found if isinstance(piece, Fault)]
     if source.damage is not None:
         faults.append(Fault("truncated", path, None, len(source.buffer), f"gzip stream is damaged: {source.damage}"))
-    faults += sample_faults(samples, path, image)
-    if not samples:
-        faults.append(Fault("empty-shard", path, None, None, f"holds no sample ({len(members)} members)"))
+    faults += [*member_faults(parts, path, links), *sample_faults(grouped, path, image)]
+    if not grouped.samples:
+        faults.append(Fault("empty-shard", path, None, None, "holds no sample"))
     if check:
-        faults += check_samples(source.buffer, path, samples, image)
-    borrows = any(member.borrowed or member.kind == "hardlink" for member in members)
+        faults += check_samples(source.buffer, path, grouped.samples, image)
+    borrows = linked or any(member.borrowed for member in members)
     shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
-    return Scan(shard, _rows(samples, image), count_images(samples, image, faults if check else []), tuple(faults))
+    images = count_images(grouped.samples, image, faults if check else [])
+    return Scan(shard, _rows(grouped.samples, image), images, tuple(shortened(faults)))
 
 
 def _rows(samples: list[Sample], image: str | None) -> pa.RecordBatch:
     extents = [sample.extents() for sample in samples]
-    images = [sample.image(image) for sample in samples]
+    images = [chosen(sample.images(image)) for sample in samples]
     columns = [
         [sample.key for sample in samples],
         [runs[0][0] for runs in extents],
@@ -124,6 +128,6 @@ def state(locator: str) -> tuple[int, str]:
     """Size and header checksum of a shard as it is now, to be held against `Shard`."""
     digest = xxhash.xxh3_64()
     with opening(locator) as source:
-        for _ in walk(source.buffer, locator, digest.update):
+        for _ in pieces(source.buffer, locator, digest.update):
             pass
         return source.size, digest.hexdigest()

@@ -58,7 +58,7 @@ def images(
     import webdataset
 
     pipeline = webdataset.DataPipeline(partial(_batches_of_worker, index, rows_of_batches), partial(_load, load))
-    loader = iter(webdataset.WebLoader(pipeline, batch_size=None, num_workers=workers))
+    loader = iter(webdataset.WebLoader(pipeline, batch_size=None, num_workers=workers, collate_fn=_as_it_is))
     try:
         for loaded in loader:
             if isinstance(loaded, ShardError):
@@ -85,7 +85,7 @@ def samples(index: Index, rows: Rows) -> Iterator[Sample]:
             if shard in streamed:
                 held = list(run)
                 found = members_of_shard(location, shard, [line["key"] for _, line in held])
-                yield from (_new_sample(index, line, row) | dict(has) for (row, line), has in zip(held, found))
+                yield from (_new_sample(index, line, row) | dict(has) for has, (row, line) in zip(found, held))
             else:
                 for row, line in run:
                     yield _new_sample(index, line, row) | dict(_members_at(location, line, files))
@@ -132,6 +132,11 @@ def _load(load: Callable[[list[Sample]], Loaded], batches: Iterable[list[Sample]
             yield load(batch)
     except ShardError as error:
         yield error
+
+
+def _as_it_is(loaded: Loaded) -> Loaded:
+    """What the loader would turn into tensors and lists by itself stays what ``load`` made of it."""
+    return loaded
 
 
 def _lines(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[Line]:
@@ -183,16 +188,16 @@ def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
 @contextmanager
 def _opening_stream(location: str) -> Iterator[BinaryIO]:
     """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does."""
-    from webdataset import gopen
+    from webdataset.gopen import Pipe, gopen, gopen_schemes
 
-    if not remote.is_url(location) or location.partition(":")[0] not in gopen.gopen_schemes:
+    if not remote.is_url(location) or location.partition(":")[0] not in gopen_schemes:
         with opening(location) as stream:
             yield stream
         return
-    source = gopen.gopen(location)
+    source = gopen(location)
     try:
         yield uncompressed(source)
-        if isinstance(source, gopen.Pipe):
+        if isinstance(source, Pipe):
             source.ignore_errors = True  # all that was wanted is read: a command cut short by this is no fault
     finally:
         source.close()

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from shards import headers
 from shards.faults import Fault
-from shards.headers import BLOCK, BadHeader, Header, Records, until_nul
+from shards.headers import BLOCK, BadHeader, Header, Records
 from shards.names import split_name, storable
 from shards.plain import Run, plain_run
 
 Buffer = bytes | mmap.mmap
+Bytes = bytes | memoryview
 
 FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE, OTHER = "file", "folder", "hardlink", "symlink", "sparse", "other"
 _KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE}
@@ -83,7 +84,7 @@ def refusal(buffer: Buffer, shard: str) -> Fault | None:
     return Fault("not-a-tar", shard, None, 0, f"not a tar archive: {other or 'no header in it'}")
 
 
-def walk(buffer: Buffer, shard: str, on_header: Callable[[bytes], object] = bytes) -> Iterator[Member | Fault]:
+def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Member | Fault]:
     """Yield every member and every fault of a tar, in the order in which they are met.
 
     After a damaged header the walk goes on at the next block that is a valid one; after an end marker, at what follows.
@@ -94,14 +95,29 @@ def walk(buffer: Buffer, shard: str, on_header: Callable[[bytes], object] = byte
         shard: its name in the faults.
         on_header: gets the bytes of every header that belongs to a member, extensions included, in order.
     """
+    for piece in pieces(buffer, shard, on_header):
+        if isinstance(piece, Run):
+            yield from members_of(piece)
+        else:
+            yield piece
+
+
+def members_of(run: Run) -> Iterator[Member]:
+    """The members of a run, one by one."""
+    for name, start, body, size, end in zip(run.names, run.starts, run.bodies, run.sizes, run.ends):
+        yield Member(name, FILE, start, body, size, end, "", False)
+
+
+def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Run | Member | Fault]:
+    """As `walk`, but plain members that follow one another come as one `Run`, which is many times faster."""
     state = _Walk()
     while state.place + BLOCK <= len(buffer):
         run = plain_run(buffer, state.place) if state.start is None and not state.common else None
         if run is not None:
             on_header(run.headers)
-            state.place, state.n_end_blocks = run.end, 0
+            state.place, state.n_end_blocks = run.ends[-1], 0
             state.n_after_end += len(run.names) if state.after_end is not None else 0
-            yield from _plain_members(run)
+            yield run
             continue
         block = buffer[state.place : state.place + BLOCK]
         if not any(block[:8]) and not any(block):
@@ -125,14 +141,6 @@ def walk(buffer: Buffer, shard: str, on_header: Callable[[bytes], object] = byte
     yield from _end_faults(buffer, shard, state)
 
 
-def _plain_members(run: Run) -> Iterator[Member]:
-    ends = [*run.starts[1:], run.end]
-    for name, start, body, size, end in zip(run.names, run.starts, run.bodies, run.sizes, ends):
-        # A field may hold rubbish behind the NUL that ends its text.
-        text = name if b"\0" not in name else until_nul(name)
-        yield Member(text.decode("utf-8", "surrogateescape"), FILE, start, body, size, end, "", False)
-
-
 def next_header(buffer: Buffer, place: int) -> int:
     """The first block at or after ``place`` that is a valid header; the buffer's length where there is none."""
     while place + BLOCK <= len(buffer):
@@ -154,7 +162,7 @@ def _sound(block: bytes) -> bool:
 
 
 def _step(
-    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[bytes], object]
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
 ) -> Member | Fault | None:
     """Take one header: an extension is remembered, a member is returned, and the place moves past either.
 
@@ -177,7 +185,7 @@ def _step(
 
 
 def _take_extension(
-    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[bytes], object]
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
 ) -> Fault | None:
     body = state.place + BLOCK
     if header.size > MOST_EXTENSION:

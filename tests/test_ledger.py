@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,13 @@ class TestPartition:
             assert hashlib.sha256(path.read_bytes()).hexdigest() in sums
         assert len(sums) == 1
 
+    def test_the_bytes_do_not_depend_on_where_a_long_column_is_cut(self, tmp_path: Path) -> None:
+        numbers = np.random.default_rng(0).random(300_000)  # several pages, which chunks of other lengths would move
+        table = pa.table({"mean": numbers})
+        pieces = pa.concat_tables([table[start : start + 777] for start in range(0, len(table), 777)])
+        sums = {parquet.write(tmp_path / "x", each, {"format": "ledger", "version": 1}) for each in (table, pieces)}
+        assert len(sums) == 1
+
     def test_a_large_partition_has_several_row_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(parquet, "GROUP_ROWS", 4)
         write_epoch(tmp_path, 1, range(10))
@@ -133,6 +142,21 @@ class TestPartition:
         write_epoch(tmp_path, 1, [0, 1])  # a resumed epoch replaces its partition
         assert [part.name for part in (tmp_path / "ledger" / "epoch=0001").iterdir()] == ["part-0.parquet"]
         assert len(ledger.read_epoch(tmp_path, 1)) == 2
+
+    def test_a_disk_that_fills_up_leaves_no_file_under_any_name(self, tmp_path: Path) -> None:
+        # The limit on the size of a file stands in for the end of the disk; it holds for the child process alone.
+        code = """
+import pathlib, resource, sys, numpy, pyarrow
+from curate import parquet
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+table = pyarrow.table({"mean": numpy.random.default_rng(0).random(100_000)})
+try:
+    parquet.write(pathlib.Path(sys.argv[1]) / "part-0.parquet", table, {"format": "ledger", "version": 1})
+except OSError as error:
+    sys.exit(40 if "File too large" in str(error) else 41)
+"""
+        assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 40
+        assert list(tmp_path.iterdir()) == []
 
     def test_columns_of_different_length_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CurateError, match=r"differ in length \[1, 2\]; align them$"):
@@ -173,15 +197,20 @@ class TestHistory:
         with pytest.raises(Unfinished, match=r"epoch=0002/part-0\.parquet: unfinished or damaged .*; write it again$"):
             ledger.final(tmp_path)
 
-    def test_a_flipped_bit_in_the_data_is_noticed(self, tmp_path: Path) -> None:
-        write_epoch(tmp_path, 1, range(100))
+    def test_whatever_bit_of_the_data_flips_it_is_noticed_or_without_effect(self, tmp_path: Path) -> None:
+        write_epoch(tmp_path, 1, range(64), a=np.random.default_rng(0).uniform(1, 2, 64))
         path = ledger.path_of(tmp_path, 1)
+        whole, table = path.read_bytes(), ledger.read_epoch(tmp_path, 1)
         column = pq.read_metadata(path).row_group(0).column(3)
-        data = bytearray(path.read_bytes())
-        data[column.data_page_offset + column.total_compressed_size // 2] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(Unfinished, match="unfinished or damaged"):
-            ledger.read_epoch(tmp_path, 1)
+        start = column.dictionary_page_offset
+        noticed = 0
+        for place in range(start, start + column.total_compressed_size):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            try:
+                assert ledger.read_epoch(tmp_path, 1).equals(table)
+            except Unfinished:
+                noticed += 1
+        assert noticed > 0.9 * 4 * 64  # the values alone take so many bytes
 
     def test_a_partition_of_a_later_release_is_read_with_its_extra_column(self, tmp_path: Path) -> None:
         write_epoch(tmp_path, 1, [0, 1])
@@ -322,6 +351,16 @@ class TestForeignFiles:
         assert [fault.split(":")[0] for fault in faults] == [str(paths[0]), str(paths[2])]
         assert "magic bytes not found" in faults[0]
         assert "(0 bytes)" in faults[1]
+
+
+def test_a_column_has_the_widest_type_that_its_files_state(tmp_path: Path) -> None:
+    narrow = pa.table({"shard": ["a"], "visits": pa.array([1], pa.int32()), "score": pa.array([0.5], pa.float32())})
+    wide = pa.table({"shard": ["b"], "visits": pa.array([2**40], pa.int64()), "score": pa.array([0.1], pa.float64())})
+    for name, table in (("narrow", narrow), ("wide", wide)):
+        pq.write_table(table, tmp_path / name)
+    table, _ = ledger.read_files([tmp_path / "narrow", tmp_path / "wide"])
+    assert table["visits"].to_pylist() == [1, 2**40]
+    assert table["score"].to_pylist() == [0.5, 0.1]
 
 
 def test_no_file_at_all_is_an_empty_ledger_and_a_missing_one_is_an_error(tmp_path: Path) -> None:

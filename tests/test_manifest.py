@@ -103,9 +103,10 @@ def test_names_that_do_not_match_the_rows_are_refused(tmp_path: Path) -> None:
         manifest.write(tmp_path / "m", names_of([0]), np.array([0, 1]), ORIGIN)
 
 
-def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [[1, 0], [1, 1]])
+def test_rows_out_of_order_or_twice_are_refused(tmp_path: Path, rows: list[int]) -> None:
     with pytest.raises(CurateError, match=r"rows must rise strictly; sort what is kept by row$"):
-        write(tmp_path / "m", [1, 0])
+        write(tmp_path / "m", rows)
 
 
 def test_more_kept_than_judged_is_refused_and_as_many_is_not(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_more_evidence_for_an_image_lies_further_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("domains", [1, 5])
 def test_any_number_of_domains_and_the_corners_of_the_beliefs_can_be_drawn(tmp_path: Path, domains: int) -> None:
-    names = np.array([f"domain {i % domains}" for i in range(18)])
+    names = np.array([f"domain ${i % domains}$ \\frac" for i in range(18)])
     a, b = np.exp(np.linspace(-15, 15, 18)).astype(np.float32), np.ones(18, np.float32)
     density_of_beliefs(tmp_path / "d.png", a, b, names)
     histogram_of_means(tmp_path / "h.png", a / (a + b), names, 0.5)

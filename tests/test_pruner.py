@@ -204,12 +204,17 @@ class TestKeepShare:
 
     def test_equals_go_by_row(self) -> None:
         assert keep_share(point_beliefs([0.5, 0.7, 0.5, 0.5]), 0.5).tolist() == [True, True, False, False]
+        many = keep_share(point_beliefs(np.tile([0.5, 0.25], 5000)), 0.25)  # long enough for an unstable sort to show
+        assert np.flatnonzero(many).tolist() == list(range(0, 5000, 2))
 
     def test_by_its_lower_end_a_sure_belief_beats_an_unsure_one_with_a_larger_mean(self) -> None:
         # Beta(3, 1): mean .75, lower end .1^(1/3) = .46. Beta(70, 30): mean .70, and above .6 but for a few per mille.
         beliefs = beta_beliefs([3, 70], [1, 30])
         assert keep_share(beliefs, 0.5, "mean").tolist() == [True, False]
         assert keep_share(beliefs, 0.5, "lower").tolist() == [False, True]
+
+    def test_the_lower_end_is_that_of_a_over_b(self) -> None:
+        assert keep_share(beta_beliefs([1, 9], [9, 1]), 0.5, "lower").tolist() == [False, True]
 
     def test_the_lower_end_is_a_number_over_the_whole_range(self) -> None:
         values = np.exp(np.linspace(-15, 15, 31))
