@@ -193,10 +193,11 @@ def from_options(options: dict[str, Any]) -> RunConfig:
             rest[name] = value
         else:
             raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
-    for name in ("store", "target"):
+    # Only a method that learns nothing can do without a target.
+    for name in ("store",) if rest.get("method") == "uniform" else ("store", "target"):
         if not rest.get(name):
             raise Misuse(f"--{name} is missing: name the {name}'s shards")
-    return RunConfig(**rest, **{group: kind(**groups[group]) for group, kind in GROUPS.items()})
+    return RunConfig(**{"target": "", **rest}, **{group: kind(**groups[group]) for group, kind in GROUPS.items()})
 
 
 def to_options(config: RunConfig) -> dict[str, Any]:
@@ -316,8 +317,11 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
         rows.append((name, getattr(train, name), 0 <= getattr(train, name) < 1, "in [0, 1)"))
     for name in ("mean", "deviation"):
         value = getattr(images, name)
-        fits = value is None or (len(value) == images.channels and all(0 <= x <= 1 for x in value))
-        rows.append((name, value, fits, f"{images.channels} numbers in [0, 1], comma separated"))
+        # The deviation is divided by.
+        above = value is not None and (name == "mean" or min(value, default=0) > 0)
+        fits = value is None or (len(value) == images.channels and above and all(0 <= x <= 1 for x in value))
+        interval = "[0, 1]" if name == "mean" else "(0, 1]"
+        rows.append((name, value, fits, f"{images.channels} numbers in {interval}, comma separated"))
     return rows
 
 

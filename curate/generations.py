@@ -17,8 +17,9 @@ from curate.progress import Progress
 from curate.records import ERRORS, Codes, Ints
 from curate.store import Shelf, default_workers
 from shards import curated as curated_set
-from shards import rewrite
 from shards.errors import NoSpace
+from shards.finish import RewriteSummary
+from shards.rewrite import RewriteOptions, rewrite
 
 #: Under `--rewrite auto`, shards are rewritten when more than this share of what they hold is pruned.
 REWRITE_ABOVE = 0.5
@@ -30,11 +31,14 @@ def folder(out: Path, generation: int) -> Path:
 
 
 def take_up(job: Job, out: Path, generation: int) -> None:
-    """Read on from a generation of an earlier call (0: the store), and remove what came after it."""
+    """Read on from a generation of an earlier call, and remove what came after it.
+
+    The store holds everything: it is read where there is no generation (0), or none any more.
+    """
     for path in (out / "shards").glob("generation=*"):
         if int(path.name.removeprefix("generation=")) > generation:
             shutil.rmtree(path)
-    if generation:
+    if folder(out, generation).is_dir():
         job.images.shelf = _shelf(folder(out, generation))
     job.generation = generation
 
@@ -69,7 +73,7 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
             shutil.rmtree(path)
 
 
-def curated(job: Job, out: Path, epoch: int) -> rewrite.RewriteSummary:
+def curated(job: Job, out: Path, epoch: int) -> RewriteSummary:
     """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there."""
     summary = _rewrite(job, out, epoch, out / "curated")
     if not job.config.machine.keep_generations and (out / "shards").is_dir():
@@ -83,15 +87,15 @@ def undecodable_rows(error: Codes) -> Ints:
     return np.flatnonzero(~np.isin(error, known_before)).astype(np.int64)
 
 
-def _rewrite(job: Job, out: Path, epoch: int, to: Path) -> rewrite.RewriteSummary:
+def _rewrite(job: Job, out: Path, epoch: int, to: Path) -> RewriteSummary:
     table, _ = manifest.read(manifest.path_of(out, epoch))
-    options = rewrite.RewriteOptions(
+    options = RewriteOptions(
         shard_size=job.config.output.shard_size,
         workers=default_workers() if job.config.machine.workers is None else max(1, job.config.machine.workers),
         rename=job.config.output.rename == "prefix",
         undecodable="keep" if job.config.output.undecodable == "keep" else "drop",
     )
-    return rewrite.rewrite(job.index, table, to, undecodable=undecodable_rows(job.examples.error), options=options)
+    return rewrite(job.index, table, to, undecodable=undecodable_rows(job.examples.error), options=options)
 
 
 def _shelf(at: Path) -> Shelf:

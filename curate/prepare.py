@@ -18,6 +18,7 @@ from curate.metalosses import METALOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
 from curate.methods import METHODS
 from curate.networks import build
+from curate.opening import open_index
 from curate.pretexts import PRETEXTS
 from curate.pretexts.base import Pretext
 from curate.randomness import generator
@@ -25,7 +26,7 @@ from curate.records import ERRORS, Ints
 from curate.store import ImageStore, Shelf, default_cache_bytes, default_workers
 from curate.target import TargetIndex, is_labelled, load_split, open_target
 from shards import index as shard_index
-from shards import names, order, remote
+from shards import order
 from shards.plan import unsafe_rows
 
 #: Images of the store over which mean and deviation are measured.
@@ -68,7 +69,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
     notes: list[str] = []
     target = open_target(config.target) if config.target else None
     config = resolve(config, labelled=target is None or is_labelled(target))
-    index = open_store(config, out)
+    place = Path(config.index) if config.index else None
+    workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
+    index = open_index(config.store, place, workers, config.image, made_at=out / "index.parquet")
     device = pick_device(config.machine.device)
     decoder = Decoder.of(config.images)
     images = open_images(config, index, decoder, device)
@@ -85,27 +88,6 @@ def prepare(config: RunConfig, out: Path) -> Job:
         network = network.to(memory_format=torch.channels_last)
     setup = engine.Setup(config, network, pretext, meta_loss, device)
     return Job(config, index, target, setup, engine.begin(setup, method), images, examples, notes)
-
-
-def open_store(config: RunConfig, out: Path) -> shard_index.Index:
-    """The store's index: the one named, else its folder's, else one made in ``out``; checked against the shards.
-
-    Raises:
-        ShardError: no shards, or not those that were indexed.
-    """
-    shard_set = names.resolve(config.store)
-    places = [Path(config.index)] if config.index else []
-    if not places and not remote.is_url(shard_set.root):
-        places = [Path(shard_set.root) / "index.parquet"]
-    workers = config.machine.workers or default_workers()
-    for place in [*places, out / "index.parquet"]:
-        if place.is_file() or config.index:
-            index = shard_index.load(place, None if place.parent == Path(shard_set.root) else shard_set.root)
-            shard_index.compare(index, workers=workers)
-            return index
-    index, _ = shard_index.build(shard_set, workers=workers, image=config.image)
-    shard_index.save(index, out / "index.parquet")
-    return index
 
 
 def open_images(config: RunConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:

@@ -72,7 +72,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
     refuse_overlap(config, out)
     job = prepare(config, out)
     run_id = claim(job, out, said)
-    done = _resume(job, out, said)
+    done = resume(job, out, said)
     last = int(job.config.train.epochs or 0)
     for note in job.notes:
         said.note(note)
@@ -145,7 +145,7 @@ def _settle_precision(job: Job) -> precision.Precision:
     return precision.choose(wanted, device, meta_gradient)
 
 
-def _resume(job: Job, out: Path, said: Progress) -> int:
+def resume(job: Job, out: Path, said: Progress) -> int:
     """Take up the last complete checkpoint and cut away what later epochs left. Returns the epochs done."""
     done = max(checkpoint.finished(out), default=0)
     for path in [*out.glob("ledger/epoch=*"), *out.glob("checkpoints/epoch=*")]:
@@ -187,18 +187,24 @@ def _epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None
         generation = generations.advance(job, out, epoch, said)
     with _timed(seconds, "checkpoint"):
         checkpoint.save(out, epoch, job.setup.network, job.state, examples)
-    numbers = _numbers(job, totals, beliefs, epoch, seconds)
+    numbers = numbers_of(job, totals, epoch, seconds)
+    numbers |= {"mean_belief": float(beliefs.mean.mean(dtype=np.float64))}
     report = EpochReport(epoch, totals.images, int(kept.sum()), int((~kept).sum()), numbers, seconds)
-    _append(out / "metrics.jsonl", report)
+    append_metrics(out / "metrics.jsonl", report)
     checkpoint.finish(out, epoch, job.state, generation)
     generations.drop_superseded(job, out, generation)
     said.report(report)
 
 
-def train_on(job: Job, rows: Ints, epoch: int, said: Progress) -> tuple[engine.Totals, dict[str, float]]:
-    """Train one epoch on ``rows``, count the visits, and note what does not decode."""
+def train_on(
+    job: Job, rows: Ints, epoch: int, said: Progress, most_steps: int | None = None
+) -> tuple[engine.Totals, dict[str, float]]:
+    """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode."""
     size, device = int(job.config.train.batch or 0), job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
+    if most_steps is not None and most_steps * size < len(ordered):
+        ordered = ordered[: most_steps * size]
+        rows = np.sort(ordered)
     visit = np.empty(len(rows), np.int64)
     visit[np.searchsorted(rows, ordered)] = job.state.step + np.arange(len(rows)) // size
     at = torch.from_numpy(rows).to(device)
@@ -249,12 +255,10 @@ def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
     )
 
 
-def _numbers(
-    job: Job, totals: engine.Totals, beliefs: Beliefs, epoch: int, seconds: dict[str, float]
-) -> dict[str, Any]:
+def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, float]) -> dict[str, Any]:
+    """What an epoch's line of metrics.jsonl says of its training."""
     return {
         **totals.numbers(),
-        "mean_belief": float(beliefs.mean.mean(dtype=np.float64)),
         "learning_rate": engine.learning_rate(job.config, epoch),
         "images_per_second": totals.images / max(1e-9, seconds["load"] + seconds["step"]),
         "peak_memory": peak_memory(job.setup.device),
@@ -272,7 +276,7 @@ def _names(job: Job, rows: Ints) -> pa.Table:
     return job.index.table.select(["shard", "key"]).take(pa.array(rows))
 
 
-def _append(path: Path, report: EpochReport) -> None:
+def append_metrics(path: Path, report: EpochReport) -> None:
     """Add a line: the whole file is published again, so that no reader ever sees half a line."""
     line = asdict(report)
     line |= line.pop("numbers")

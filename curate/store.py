@@ -56,6 +56,10 @@ class Cache:
         """Keep the pixels of a batch."""
         self.pixels[self._places(batch.rows)] = batch.pixels
 
+    def holds(self, rows: Ints) -> bool:
+        """Whether every one of ``rows`` was put."""
+        return self.filled and bool(np.isin(rows, self.rows, assume_unique=True).all())
+
     def get(self, rows: Tensor) -> Tensor:
         """The pixels of ``rows``, all of which were put."""
         return self.pixels[self._places(rows)]
@@ -90,7 +94,7 @@ class ImageStore:
     def batches(self, ordered: Ints, size: int) -> Iterator[Pixels]:
         """Batches of ``size`` rows of ``ordered``, pixels on the device; the last may be short."""
         cuts = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-        if self.cache is not None and self.cache.filled:
+        if self.cache is not None and self.cache.holds(ordered):
             for rows in map(torch.from_numpy, cuts):
                 yield Pixels(rows, self.cache.get(rows))
             return

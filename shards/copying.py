@@ -6,21 +6,15 @@ hard link, a name or size from a global PAX header, a new name. What goes where 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
-from .chains import header_blocks
+from .chains import blocks_of, header_blocks, stretches
 from .errors import ShardError
 from .headers import BLOCK
 from .members import parts_of, walked_samples
@@ -29,13 +23,12 @@ from .publish import publishing
 from .ranges import ends_early
 from .samples import Part
 from .scan import Shard
+from .sink import Sink, hashing
 from .sources import opening
 from .tars import FILE, HARD_LINK, Buffer, Member
 from .write import END, header, padding, shard_name
 
 Places = npt.NDArray[np.int64]
-
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class CopyTask:
         """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
         number, draws = item
         path = self.folder / shard_name(number)
-        with publishing(path) as file, _hashing(file) as sink:
+        with publishing(path) as file, hashing(file) as sink:
             parts = [_copy(self.root, draw, sink) for draw in draws]
             sink.put(END)
         offsets, sizes, images, anew = zip(*parts, strict=True)
@@ -105,55 +98,6 @@ class CopyTask:
         )
 
 
-class Sink:
-    """A file that is hashed while it is written; SHA-256 runs in a thread beside the writing."""
-
-    def __init__(self, file: BinaryIO, thread: ThreadPoolExecutor) -> None:
-        self.position, self.sha256, self.xxh3 = 0, hashlib.sha256(), xxhash.xxh3_64()
-        #: What the copying notes for the new shard's index: a hash of its headers, and whether it holds a hard link.
-        self.headers, self.borrows = xxhash.xxh3_64(), False
-        self._file, self._thread = file, thread
-        # One buffer is filled while the other is hashed.
-        self._buffer, self._spare = bytearray(_CHUNK), bytearray(_CHUNK)
-        self._filled = 0
-        self._hashed: Future[None] | None = None
-
-    def put(self, data: bytes | memoryview) -> None:
-        """Append bytes."""
-        done = 0
-        while done < len(data):
-            step = min(len(data) - done, _CHUNK - self._filled)
-            self._buffer[self._filled : self._filled + step] = data[done : done + step]
-            self._filled, done = self._filled + step, done + step
-            if self._filled == _CHUNK:
-                self.flush()
-        self.position += len(data)
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        view = memoryview(self._buffer)[: self._filled]
-        self.wait()
-        self._hashed = self._thread.submit(self.sha256.update, view)
-        self.xxh3.update(view)
-        self._file.write(view)
-        self._buffer, self._spare, self._filled = self._spare, self._buffer, 0
-
-    def wait(self) -> None:
-        """Wait until everything written is hashed."""
-        if self._hashed is not None:
-            self._hashed.result()
-            self._hashed = None
-
-
-@contextmanager
-def _hashing(file: BinaryIO) -> Iterator[Sink]:
-    with ThreadPoolExecutor(1) as thread:
-        sink = Sink(file, thread)
-        yield sink
-        sink.flush()
-        sink.wait()
-
-
 def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
     """Copy one draw; return offsets, sizes and image offsets of its samples, and the number of new headers."""
     with opening(locate(root, draw.shard.path)) as source:
@@ -161,29 +105,17 @@ def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, in
         end = int((starts + sizes).max())
         if end > len(source.buffer):
             raise ends_early(draw.shard.path, end, len(source.buffer))
-        as_they_stand = draw.prefix is None and not draw.shard.borrows
-        blocks = header_blocks(source.buffer, starts, sizes) if as_they_stand else None
-        if blocks is None:
+        blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
+        as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
+        heads = header_blocks(blocks, first, counts) if as_they_stand else None
+        if heads is None:
             return _copy_members(source.buffer, draw, sink)
-        first = sink.position
-        sink.headers.update(blocks.data)
-        _copy_runs(source.buffer, starts, starts + sizes, sink)
+        position = sink.position
+        sink.headers.update(heads.data)
+        sink.gather(blocks, stretches(first, counts))
     new_sizes = in_blocks(draw.samples["size"].to_numpy())
-    offsets = first + np.cumsum(new_sizes) - new_sizes
+    offsets = position + np.cumsum(new_sizes) - new_sizes
     return offsets, new_sizes, _moved_images(draw.samples, offsets), 0
-
-
-def _copy_runs(buffer: Buffer, starts: Places, ends: Places, sink: Sink) -> None:
-    """Copy runs of bytes, neighbours in one go."""
-    breaks = np.flatnonzero(starts[1:] != ends[:-1])
-    firsts = starts[np.concatenate(([0], breaks + 1))]
-    lasts = ends[np.concatenate((breaks, [len(ends) - 1]))]
-    with memoryview(buffer) as view:
-        for start, end in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            with view[start:end] as run:
-                sink.put(run)
-            if (end - start) % BLOCK:
-                sink.put(padding(end - start))
 
 
 def in_blocks(sizes: Places) -> Places:

@@ -86,6 +86,12 @@ def load_curated(folder: Path) -> Index:
     return load(folder / INDEX)
 
 
+def refuse_unfinished(folder: Path) -> None:
+    """Raise `Unfinished` where ``folder`` is a rewrite that was begun and not finished; other folders pass."""
+    if (folder / BEGUN).exists() and not (folder / MARKER).exists():
+        read_marker(folder)
+
+
 def begin(folder: Path, plan: str, keep: set[str]) -> None:
     """Make ``folder`` ready for writing: mark it begun, remove what an earlier attempt left beyond ``keep``.
 

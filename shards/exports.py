@@ -16,6 +16,7 @@ import numpy.typing as npt
 from .errors import ShardError
 from .index import Index
 from .members import parts_of, walked_samples
+from .names import is_safe
 from .publish import publish_bytes, publish_json, publishing
 from .sources import opening
 from .stream import samples
@@ -64,7 +65,12 @@ def dali_lines(index: Index, number: int) -> Iterator[str]:
             blank = next((name for _, name in parts if len(name.split()) != 1), None)
             if blank is not None:
                 raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank)
-            yield " ".join(f"{part.extension} {part.body} {part.size} {name}" for part, name in parts)
+            yield " ".join(f"{_extension(name)} {part.body} {part.size} {name}" for part, name in parts)
+
+
+def _extension(name: str) -> str:
+    """What follows the first dot of the base name, its case kept, as DALI's own indexer has it."""
+    return name.rpartition("/")[2].partition(".")[2]
 
 
 def publish_dali(index: Index, folder: Path) -> list[Path]:
@@ -75,6 +81,8 @@ def publish_dali(index: Index, folder: Path) -> list[Path]:
     """
     paths = []
     for number, shard in enumerate(index.shards):
+        if not is_safe(shard.path):
+            raise ShardError("would be written outside the folder", shard=shard.path, todo="index the shards again")
         path = folder / Path(shard.path).with_suffix(".idx")
         with publishing(path) as file:
             for line in dali_lines(index, number):

@@ -28,7 +28,7 @@ from shards.errors import NotShards, ShardError, ShardsChanged
 from shards.faults import Fault
 from shards.names import ShardSet, locate
 from shards.publish import publishing
-from shards.scan import ROW, Scan, ScanTask, Shard, state
+from shards.scan import ROW, Scan, Shard, scan, state
 from shards.tasks import map_shards
 
 __all__ = ["Index", "Report", "Shard", "build", "compare", "load", "save"]
@@ -112,16 +112,17 @@ def build(
         skip_bad: leave out shards that are no tar at all.
 
     Raises:
-        NotShards: shards that are no tar at all, every one named.
+        NotShards: shards that are no tar at all, every one named; with ``skip_bad`` only where nothing else is left.
     """
-    scans = list(map_shards(ScanTask(shard_set.root, check, image), shard_set.paths, workers))
-    refused = [scan.faults[0] for scan in scans if scan.shard is None]
-    if refused and not skip_bad:
+    task = partial(scan, shard_set.root, check=check, image=image)
+    scans = list(map_shards(task, shard_set.paths, workers))
+    refused = [one.faults[0] for one in scans if one.shard is None]
+    if refused and (not skip_bad or len(refused) == len(scans)):
         raise NotShards(_all_named(refused), todo="fetch them again, or pass --skip-bad-shards to go on without them")
     index = _join(shard_set.root, scans)
-    images = sum((scan.images for scan in scans), Counter())
+    images = sum((one.images for one in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
-    faults += [fault for scan in scans for fault in scan.faults]
+    faults += [fault for one in scans for fault in one.faults]
     faults += _duplicate_keys(index)
     n_bytes = sum(shard.size for shard in index.shards)
     return index, Report(len(index.shards), len(index), dict(sorted(images.items())), n_bytes, tuple(faults))
@@ -161,18 +162,22 @@ def load(path: Path, root: str | None = None) -> Index:
     metadata = table.schema.metadata or {}
     if _FOOTER not in metadata:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
-    footer = json.loads(metadata[_FOOTER])
-    if footer["version"] != FORMAT_VERSION:
-        raise ShardError(
-            "unknown index format",
-            shard=str(path),
-            expected=FORMAT_VERSION,
-            found=footer["version"],
-            todo="index the shards again",
-        )
+    footer = _read_footer(metadata[_FOOTER], path)
     place = root or (str(path.parent.resolve()) if footer["root"] == "." else footer["root"])
     shards = tuple(Shard(**shard) for shard in footer["shards"])
-    return Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names))
+    return Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA))
+
+
+def _read_footer(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        footer: dict[str, Any] = json.loads(text)
+        found = footer["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardError("its footer cannot be read", shard=str(path), todo="index the shards again") from error
+    if found != FORMAT_VERSION:
+        todo = "index the shards again"
+        raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=todo)
+    return footer
 
 
 def compare(index: Index, *, workers: int = 1) -> None:
@@ -207,7 +212,7 @@ def _all_named(refused: list[Fault]) -> str:
 
 def _join(root: str, scans: list[Scan]) -> Index:
     """Rows of all shards, one below the other, with a dictionary of all shard paths."""
-    good = [(scan.shard, scan.rows) for scan in scans if scan.shard is not None]
+    good = [(one.shard, one.rows) for one in scans if one.shard is not None]
     shards = tuple(shard for shard, _ in good)
     numbers = np.repeat(np.arange(len(good), dtype=np.int32), [rows.num_rows for _, rows in good])
     paths = pa.array([shard.path for shard in shards], pa.string())

@@ -69,7 +69,9 @@ def resolve(spec: str | Path) -> ShardSet:
         return _folder(path)
     names = list(_expand(text))
     if path.exists() and _is_list(path):
-        names = [name for line in _lines(path.read_text("utf-8")) for name in _expand(line, path.parent)]
+        names = [
+            name for line in _lines(path.read_text("utf-8", "surrogateescape")) for name in _expand(line, path.parent)
+        ]
     there = [name for name in names if remote.is_url(name) or os.path.exists(name)]
     if not there:
         raise NotShards(
@@ -209,6 +211,9 @@ def _shard_set(names: list[str] | Iterator[str], missing: list[str] | tuple[str,
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise Misuse("named twice", shard=twice[0], todo="name every shard once")
+    odd = [name for name in names if not is_utf8(name)]
+    if odd:
+        raise Misuse("its file name is not UTF-8", shard=storable(odd[0]), todo="rename the shard")
     if any(remote.is_url(name) for name in names):
         folders = [name.partition("?")[0].rpartition("/")[0] + "/" for name in names]
         low, high = min(folders), max(folders)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -113,9 +114,11 @@ def read_through(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: S
 def read_exactly(stream: IO[bytes], shard: str, size: int, position: int) -> bytes:
     """The next ``size`` bytes of a stream at byte ``position`` of ``shard``; `ShardsChanged` where it ends before."""
     parts, missing = [], size
-    while missing and (part := stream.read(missing)):
-        parts.append(part)
-        missing -= len(part)
+    # A damaged gzip ends where it cannot be unpacked any further.
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        while missing and (part := stream.read(missing)):
+            parts.append(part)
+            missing -= len(part)
     if missing:
         raise ends_early(shard, position + size, position + size - missing)
     return b"".join(parts)

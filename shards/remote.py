@@ -11,6 +11,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import BinaryIO, cast
 
 from shards.errors import NotShards
@@ -28,18 +29,20 @@ def opening(url: str) -> Iterator[BinaryIO]:
     """Open what a URL names, to be read once from its beginning.
 
     Raises:
-        NotShards: it cannot be opened, or the command of a ``pipe:`` fails.
+        NotShards: it cannot be opened or not be read to its end, or the command of a ``pipe:`` fails.
     """
     if url.startswith("pipe:"):
         with _pipe(url) as stream:
             yield stream
         return
-    try:
-        stream = _open(url)
-    except (OSError, ImportError, ValueError) as error:
-        raise NotShards(f"cannot be opened ({error})", shard=url) from error
-    with stream:
-        yield stream
+    with _open(url) as stream:
+        try:
+            yield stream
+        except (ConnectionError, TimeoutError, HTTPException) as error:
+            raise NotShards(f"the connection broke ({error})", shard=url, todo="try again") from error
+        # A response counts down what it was promised, and ends without a word where it gets less.
+        if getattr(stream, "length", None) and not stream.read(1):
+            raise NotShards("the connection ended early", shard=url, todo="try again")
 
 
 def read(url: str) -> bytes:
@@ -65,19 +68,23 @@ def list_folder(url: str) -> list[str]:
 
 
 def _open(url: str) -> BinaryIO:
-    if url.startswith(("http://", "https://")):
-        return cast(BinaryIO, urllib.request.urlopen(url))
-    import fsspec
+    try:
+        if url.startswith(("http://", "https://")):
+            return cast(BinaryIO, urllib.request.urlopen(url))
+        import fsspec
 
-    return cast(BinaryIO, fsspec.open(url, "rb").open())
+        return cast(BinaryIO, fsspec.open(url, "rb").open())
+    except (OSError, ImportError, ValueError) as error:
+        raise NotShards(f"cannot be opened ({error})", shard=url) from error
 
 
 @contextmanager
 def _pipe(url: str) -> Iterator[BinaryIO]:
     # A shell, because that is what the scheme means: the user writes a command line.
-    process = subprocess.Popen(url.removeprefix("pipe:"), shell=True, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as stream:
-        yield cast(BinaryIO, stream)
-    if process.wait() != 0:
+    with subprocess.Popen(url.removeprefix("pipe:"), shell=True, stdout=subprocess.PIPE) as process:
+        stream = cast(BinaryIO, process.stdout)
+        yield stream
+        # A reader that has enough may stop; the command ends by that, and its status says nothing then.
+        read_to_its_end = not stream.read(1)
+    if read_to_its_end and process.returncode != 0:
         raise NotShards(f"the command ends with status {process.returncode}", shard=url)

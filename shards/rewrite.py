@@ -6,6 +6,7 @@ Nothing is decoded, and the bytes are the same for any number of workers.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
@@ -17,6 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from . import curated, plan, remote
 from .copying import CopyTask, Draw, in_blocks
@@ -24,7 +26,7 @@ from .errors import Misuse, NoSpace, ShardError
 from .finish import RewriteSummary, Work, finish
 from .index import Index
 from .manifests import manifest_rows
-from .names import SUFFIXES
+from .names import SUFFIXES, is_safe
 from .plan import KEPT, NewShard
 from .tasks import map_shards
 from .unchanged import check_sources
@@ -109,9 +111,10 @@ def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: Rew
         written = list(map_shards(CopyTask(index.root, out), items, options.workers))
         return finish(index, manifest, out, work, written)
     except OSError as error:
-        raise NoSpace(
-            f"cannot write ({error.strerror})", shard=str(out), todo="make room and run the same rewrite again"
-        ) from error
+        problem, place = f"cannot write ({error.strerror})", str(out)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise NoSpace(problem, shard=place, todo="make room and run the same rewrite again") from error
+        raise ShardError(problem, shard=place, todo="mend that and run the same rewrite again") from error
 
 
 def check_places(index: Index, out: Path) -> None:
@@ -163,9 +166,11 @@ def prefix_of(shard: str) -> str:
 
 def _new_keys(index: Index, kept: Rows, keys: pa.ChunkedArray) -> pa.ChunkedArray:
     prefixes = [prefix_of(shard.path) for shard in index.shards]
-    numbers = index.shard_numbers[kept].tolist()
-    names = [f"{prefixes[number]}/{key}" for number, key in zip(numbers, keys.to_pylist(), strict=True)]
-    return pa.chunked_array([pa.array(names, pa.string())])
+    unsafe = next((prefix for prefix in prefixes if not is_safe(prefix)), None)
+    if unsafe is not None:
+        raise Misuse("no name for members", shard=unsafe, expected="a relative path without ..", todo="drop --rename")
+    before = pa.array(prefixes, pa.string()).take(pa.array(index.shard_numbers[kept]))
+    return pc.binary_join_element_wise(pa.chunked_array([before]), keys, "/")
 
 
 def _draws(index: Index, work: Work, shard: NewShard, rename: bool) -> tuple[Draw, ...]:

@@ -15,9 +15,10 @@ from shards.check import check_samples, count_images
 from shards.faults import Fault
 from shards.names import locate
 from shards.oddities import member_faults, sample_faults, shortened
+from shards.refusal import refusal
 from shards.samples import Sample, chosen, group, link_targets
 from shards.sources import Source, opening
-from shards.tars import HARD_LINK, Member, pieces, refusal
+from shards.tars import HARD_LINK, Member, pieces
 
 #: A row without its shard.
 ROW = pa.schema(
@@ -64,26 +65,19 @@ class Scan:
     faults: tuple[Fault, ...]
 
 
-@dataclass(frozen=True)
-class ScanTask:
-    """How every shard of a set is scanned; called with a shard's path.
+def scan(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
+    """Read one shard.
 
     Args:
-        root: of the shard set.
+        root, path: of the shard set, and of the shard below it.
         check: decode every image and parse every sidecar.
         image: the extension that is the image; None takes the first in tar order.
     """
-
-    root: str
-    check: bool = False
-    image: str | None = None
-
-    def __call__(self, path: str) -> Scan:
-        with opening(locate(self.root, path)) as source:
-            why = refusal(source.buffer, path)
-            if why is not None:
-                return Scan(None, _rows([], None), Counter(), (why,))
-            return _scan(source, path, self.check, self.image)
+    with opening(locate(root, path)) as source:
+        why = refusal(source.buffer, path)
+        if why is not None:
+            return Scan(None, _rows([], None), Counter(), (why,))
+        return _scan(source, path, check, image)
 
 
 def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:

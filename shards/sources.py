@@ -6,7 +6,7 @@ temporary file, which is mapped, so that memory stays small and every offset cou
 
 from __future__ import annotations
 
-import gzip
+import errno
 import mmap
 import os
 import shutil
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from shards import remote
-from shards.errors import NotShards
+from shards.errors import NoSpace, NotShards
 from shards.tars import Buffer
 
 _GZIP = b"\x1f\x8b"
+_GZIP_FORM = 16 + zlib.MAX_WBITS  # zlib's word for "with a gzip header"
 _CHUNK = 1 << 20
 
 
@@ -47,15 +48,17 @@ def opening(locator: str) -> Iterator[Source]:
     """Open a shard under its path or URL.
 
     Raises:
-        NotShards: it cannot be opened.
+        NotShards: it cannot be opened, or not be read to its end.
+        NoSpace: the temporary copy of a compressed or remote shard does not fit.
     """
     if remote.is_url(locator):
-        with remote.opening(locator) as stream, tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(stream, copy, _CHUNK)
-            with _source(cast(BinaryIO, copy)) as source:
+        with _scratch() as copy:
+            with remote.opening(locator) as stream, _room(locator):
+                shutil.copyfileobj(stream, copy, _CHUNK)
+            with _source(copy, locator) as source:
                 yield source
         return
-    with _open_file(locator) as file, _source(file) as source:
+    with _open_file(locator) as file, _source(file, locator) as source:
         yield source
 
 
@@ -67,31 +70,58 @@ def _open_file(path: str) -> BinaryIO:
 
 
 @contextmanager
-def _source(file: BinaryIO) -> Iterator[Source]:
+def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
+    file.flush()
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     if file.read(2) != _GZIP:
         yield Source(_mapped(file), size, False)
         return
     file.seek(0)
-    with tempfile.TemporaryFile() as plain:
-        damage = _decompress(file, cast(BinaryIO, plain))
-        plain.flush()
-        yield Source(_mapped(cast(BinaryIO, plain)), size, True, damage)
+    with _scratch() as plain:
+        with _room(locator):
+            damage = _decompress(file, plain)
+        yield Source(_mapped(plain), size, True, damage)
+
+
+@contextmanager
+def _scratch() -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        yield cast(BinaryIO, file)
+
+
+@contextmanager
+def _room(locator: str) -> Iterator[None]:
+    """Say plainly that a temporary copy found no space."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        todo = f"make room in {tempfile.gettempdir()}, or point TMPDIR to a larger disk"
+        raise NoSpace("no space for an uncompressed copy", shard=locator, todo=todo) from error
 
 
 def _mapped(file: BinaryIO) -> Buffer:
     # The map closes itself with its last user; an empty file cannot be mapped.
-    file.flush()
     if os.fstat(file.fileno()).st_size == 0:
         return b""
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _decompress(packed: BinaryIO, plain: BinaryIO) -> str | None:
-    with gzip.GzipFile(fileobj=packed, mode="rb") as stream:
-        try:
-            shutil.copyfileobj(stream, plain, _CHUNK)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            return str(error)
-    return None
+    """Write out all that can be unpacked, members of a gzip file one after the other; say why where that is not all."""
+    unpacker, rest, begun = zlib.decompressobj(_GZIP_FORM), b"", False
+    try:
+        while rest or (rest := packed.read(_CHUNK)):
+            plain.write(unpacker.decompress(rest, _CHUNK))
+            rest, begun = unpacker.unconsumed_tail, True
+            if unpacker.eof:
+                # Zeros may fill up the last block of a tape or disk.
+                rest = unpacker.unused_data.lstrip(b"\0")
+                unpacker, begun = zlib.decompressobj(_GZIP_FORM), False
+        plain.write(unpacker.flush())
+        plain.flush()
+    except zlib.error as error:
+        return str(error)
+    return "it ends early" if begun and not unpacker.eof else None

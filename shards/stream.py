@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import order, remote
-from .errors import Misuse, ShardError
+from .errors import Misuse, NotShards, ShardError
 from .index import Index
 from .members import Bodies, members_of_bytes, members_of_shard
 from .names import locate
@@ -109,8 +109,7 @@ def remote_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
 
     A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
     """
-    shards = index.table["shard"].combine_chunks()
-    return order.shard_order(rows, shards.indices.to_numpy()[rows], seed, epoch)
+    return order.shard_order(rows, index.shard_numbers[rows], seed, epoch)
 
 
 def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[list[Sample]]:
@@ -197,7 +196,9 @@ def _opening_stream(location: str) -> Iterator[BinaryIO]:
     source = gopen(location)
     try:
         yield uncompressed(source)
-        if isinstance(source, Pipe):
-            source.ignore_errors = True  # all that was wanted is read: a command cut short by this is no fault
+    except OSError as error:
+        raise NotShards(f"cannot be read ({error})", shard=location, todo="try the command or URL by hand") from error
     finally:
+        if isinstance(source, Pipe):
+            source.ignore_errors = True  # a command cut short because all that was wanted is read is no fault
         source.close()

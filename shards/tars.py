@@ -16,7 +16,7 @@ from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader, Header, Records
 from shards.names import split_name, storable
-from shards.plain import Run, plain_run
+from shards.plain import SHORTEST_WINDOW, Run, next_window, plain_run
 
 Buffer = bytes | mmap.mmap
 Bytes = bytes | memoryview
@@ -63,25 +63,11 @@ class _Walk:
     n_end_blocks: int = 0
     after_end: int | None = None
     n_after_end: int = 0
+    window: int = SHORTEST_WINDOW
 
     def forget(self) -> None:
         """Drop what was said of a member that is done with."""
         self.start, self.own = None, {}
-
-
-def refusal(buffer: Buffer, shard: str) -> Fault | None:
-    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one."""
-    if len(buffer) == 0:
-        return Fault("truncated", shard, None, 0, "0 bytes, not a tar archive")
-    beginning = bytes(buffer[:BLOCK])
-    if not any(beginning) and len(beginning) == BLOCK:
-        return None
-    if len(beginning) == BLOCK and headers.checksum_holds(beginning) and _sound(beginning):
-        return None
-    other = _format_of(beginning)
-    if other is None and next_header(buffer, BLOCK) < len(buffer):
-        return None
-    return Fault("not-a-tar", shard, None, 0, f"not a tar archive: {other or 'no header in it'}")
 
 
 def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Member | Fault]:
@@ -112,11 +98,8 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
     """As `walk`, but plain members that follow one another come as one `Run`, which is many times faster."""
     state = _Walk()
     while state.place + BLOCK <= len(buffer):
-        run = plain_run(buffer, state.place) if state.start is None and not state.common else None
+        run = _take_run(buffer, state, on_header)
         if run is not None:
-            on_header(run.headers)
-            state.place, state.n_end_blocks = run.ends[-1], 0
-            state.n_after_end += len(run.names) if state.after_end is not None else 0
             yield run
             continue
         block = buffer[state.place : state.place + BLOCK]
@@ -136,9 +119,25 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
             state.n_end_blocks = 2 if state.place >= len(buffer) else 0
             continue
         if found is not None:
-            state.n_after_end += state.after_end is not None
+            state.n_after_end += state.after_end is not None and isinstance(found, Member)
             yield found
     yield from _end_faults(buffer, shard, state)
+
+
+def _take_run(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Run | None:
+    """Take the plain members that come next, unless an extension has been read that says more of them."""
+    if state.start is not None or state.common:
+        return None
+    found = plain_run(buffer, state.place, state.window)
+    if found is None:
+        state.window = SHORTEST_WINDOW
+        return None
+    run, header_bytes = found
+    on_header(header_bytes)
+    state.window = next_window(state.window, len(run.names))
+    state.place, state.n_end_blocks = run.ends[-1], 0
+    state.n_after_end += len(run.names) if state.after_end is not None else 0
+    return run
 
 
 def next_header(buffer: Buffer, place: int) -> int:
@@ -147,13 +146,14 @@ def next_header(buffer: Buffer, place: int) -> int:
         # Nearly every block of a body fails on these few bytes.
         if buffer[place + 148 : place + 156].strip(b" 01234567\0") == b"" and buffer[place + 150]:
             block = buffer[place : place + BLOCK]
-            if headers.checksum_holds(block) and _sound(block):
+            if headers.checksum_holds(block) and is_header(block):
                 return place
         place += BLOCK
     return len(buffer)
 
 
-def _sound(block: bytes) -> bool:
+def is_header(block: bytes) -> bool:
+    """Whether a block is a header that the walk would take."""
     try:
         headers.parse(block)
     except BadHeader:
@@ -289,19 +289,3 @@ def _end_faults(buffer: Buffer, shard: str, state: _Walk) -> Iterator[Fault]:
     elif state.n_end_blocks < 2:
         found = "no end-of-archive marker" if state.n_end_blocks == 0 else "one end block in place of two"
         yield Fault("no-end-marker", shard, None, len(buffer), f"{found}: it may be cut")
-
-
-def _format_of(beginning: bytes) -> str | None:
-    """What a file that is no tar seems to be."""
-    magics = {
-        b"PK\x03\x04": "a zip file",
-        b"PK\x05\x06": "a zip file",
-        b"version https://git-lfs": "a Git LFS pointer; fetch it with 'git lfs pull'",
-        b"BZh": "a bzip2 file; unpack it first",
-        b"\xfd7zXZ\0": "an xz file; unpack it first",
-        b"\x28\xb5\x2f\xfd": "a zstd file; unpack it first",
-        b"7z\xbc\xaf\x27\x1c": "a 7z file",
-        b"<": "markup, perhaps the error page of a download",
-        b"PAR1": "a Parquet file",
-    }
-    return next((what for magic, what in magics.items() if beginning.startswith(magic)), None)

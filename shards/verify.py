@@ -178,7 +178,8 @@ def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tupl
     """Compare samples of one new shard that come from one source shard."""
     mine, theirs = (table.to_pylist() for table in piece)
     shard = theirs[0]["shard"]
-    wrong, rewritten = [], []
+    wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    rewritten: list[tuple[dict[str, Any], dict[str, Any]]] = []
     with opening(locate(folder, mine[0]["shard"])) as new, opening(locate(root, shard)) as old:
         for has, had in zip(mine, theirs, strict=True):
             if not _same_bytes(new.buffer, has, old.buffer, had):

@@ -91,6 +91,11 @@ class TestResolve:
         with pytest.raises(Misuse, match=r"0.tar: named twice; name every shard once"):
             resolve(f"{touch(tmp_path, '0.tar')}/{{0,0}}.tar")
 
+    def test_a_file_name_that_is_not_utf8_is_misuse(self, tmp_path: Path) -> None:
+        touch(tmp_path, b"caf\xe9.tar".decode("utf-8", "surrogateescape"))
+        with pytest.raises(Misuse, match=r"caf.xe9.tar: its file name is not UTF-8; rename the shard"):
+            resolve(tmp_path)
+
 
 class TestHoles:
     def test_a_hole_in_a_folders_numbering_is_missing(self, tmp_path: Path) -> None:

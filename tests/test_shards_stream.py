@@ -19,7 +19,7 @@ from shard_makers import indexed, make_store, numbered, read_set, write_tar
 
 from shards import index as indexes
 from shards import names
-from shards.errors import Misuse, ShardsChanged
+from shards.errors import Misuse, ShardError, ShardsChanged
 from shards.index import Index
 from shards.order import epoch_order
 from shards.ranges import OpenShards, read_through
@@ -168,6 +168,21 @@ def test_remote_shards_come_right_in_any_order(piped: tuple[Index, Path]) -> Non
     assert list(images(piped[0], batches, brief, workers=2)) == expected(batches)
 
 
+def test_a_remote_store_that_fails_is_named_in_one_line(tmp_path: Path) -> None:
+    write_tar(tmp_path / "0.tar", MEMBERS["0.tar"])
+    index, _ = indexes.build(names.resolve(f"pipe:cat {tmp_path}/{{0..0}}.tar 2>/dev/null"))
+    (tmp_path / "0.tar").unlink()
+    with pytest.raises(ShardError, match=r"0\.tar 2>/dev/null: (cannot be read|ends before)") as error:
+        list(images(index, [np.arange(3)], brief, workers=0))
+    assert "\n" not in str(error.value)
+
+
+def test_a_remote_store_may_be_left_early(piped: tuple[Index, Path]) -> None:
+    stream = images(piped[0], [np.array([0]), np.array([1])], brief, workers=1)
+    assert next(stream) == expected([np.array([0])])[0]
+    stream.close()
+
+
 def test_a_file_url_is_the_local_store(store: Index) -> None:
     index, _ = indexes.build(names.resolve(f"file://{store.root}/{{0..2}}.tar"))
     assert list(images(index, [np.array([50])], brief, workers=0)) == expected([np.array([50])])
@@ -188,6 +203,20 @@ def test_gzip_shards_are_streamed(tmp_path: Path) -> None:
     assert found == [[(row, f"{row + 20:06d}", IMAGES[row + 20]) for row in order.tolist()]]
     assert [sample["txt"] for sample in samples(index, np.array([3, 1]))] == [b"caption 23", b"caption 21"]
     assert is_streamed(index)
+
+
+def test_a_cut_gzip_gives_what_its_index_has_and_then_ends(tmp_path: Path) -> None:
+    write_tar(tmp_path / "plain", MEMBERS["1.tar"])
+    (tmp_path / "store").mkdir()
+    packed = gzip.compress((tmp_path / "plain").read_bytes())
+    (tmp_path / "store" / "1.tgz").write_bytes(packed[: len(packed) // 2])
+    index = indexed(tmp_path / "store")
+    assert 0 < len(index) < 20
+    (found,) = images(index, [np.arange(len(index))], brief, workers=0)
+    assert [image for _, _, image in found] == IMAGES[20 : 20 + len(index)]
+    (tmp_path / "store" / "1.tgz").write_bytes(packed[:100])
+    with pytest.raises(ShardsChanged, match=r"1\.tgz: ends before its index says"):
+        list(images(index, [np.arange(len(index))], brief, workers=0))
 
 
 def test_whole_samples_come_with_all_members(store: Index) -> None:

@@ -15,8 +15,9 @@ from strategies import BODIES, FORMATS, TIMES, keys, tar_of
 from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader
-from shards.plain import Run
-from shards.tars import MOST_EXTENSION, Member, next_header, pieces, refusal, walk
+from shards.plain import LONGEST_WINDOW, SHORTEST_WINDOW, Run, next_window
+from shards.refusal import refusal
+from shards.tars import MOST_EXTENSION, Member, next_header, pieces, walk
 
 END = bytes(2 * BLOCK)
 
@@ -125,6 +126,22 @@ class TestAgainstTarfile:
         # Two members: a PAX header, its body, the header, each a block; bodies of two blocks and one.
         assert b"".join(read) == tar[: 3 * BLOCK] + tar[5 * BLOCK : 8 * BLOCK]
 
+    @given(st.lists(st.sampled_from([0, 1, 600, 40_000]), min_size=1, max_size=40), TIMES)
+    def test_close_and_far_members_are_found_alike(self, sizes: list[int], mtime: float) -> None:
+        tar = tar_of([(f"{number}.jpg", bytes(size)) for number, size in enumerate(sizes)], mtime=mtime)
+        assert [(one.name, one.header, one.body, one.size) for one in found(tar)[0]] == listed(tar)
+
+    def test_a_tar_inside_a_tar_is_one_member(self) -> None:
+        inner = tar_of([(f"{number}.jpg", b"x") for number in range(20)])
+        tar = tar_of([("0.tar", inner), ("1.jpg", b"y"), ("2.tar", inner)])
+        assert names(tar) == ["0.tar", "1.jpg", "2.tar"]
+
+    def test_the_window_grows_where_members_lie_close_and_shrinks_where_they_do_not(self) -> None:
+        # At 64 blocks a member the window still grows, above it does not.
+        assert next_window(128, 2) == 256
+        assert next_window(128, 1) == SHORTEST_WINDOW
+        assert next_window(LONGEST_WINDOW, LONGEST_WINDOW) == LONGEST_WINDOW
+
 
 class TestForms:
     def test_numbers_are_octal_between_spaces_or_base_256(self) -> None:
@@ -212,6 +229,11 @@ class TestDamage:
         assert names(tar) == ["0.jpg", "2.jpg"]
         assert "negative size -256" in found(tar)[1][0].detail
 
+    def test_a_size_that_is_no_number_is_damage(self) -> None:
+        tar = member(b"0.jpg") + header(b"1.jpg", size_field=b"00000000003X") + padded(b"abc") + member(b"2.jpg") + END
+        assert names(tar) == ["0.jpg", "2.jpg"]
+        assert "not a number" in found(tar)[1][0].detail
+
     def test_a_huge_size_is_a_cut_member_and_nothing_is_allocated(self) -> None:
         tar = member(b"0.jpg") + header(b"1.jpg", size_field=b"\x80" + (1 << 80).to_bytes(11, "big")) + b"rest"
         assert names(tar) == ["0.jpg"]
@@ -224,7 +246,9 @@ class TestDamage:
         assert names(tar) == ["1.jpg"]
         assert "extension header of 16777217 bytes" in found(tar)[1][0].detail
 
-    @pytest.mark.parametrize("body", [b"9 path=a.jpg\n", b"nonsense", b"999 path=a\n", b"2 x=y\n"])
+    @pytest.mark.parametrize(
+        "body", [b"9 path=a.jpg\n", b"nonsense", b"999 path=a\n", b"2 x=y\n", b"20 mtime=1700000000X"]
+    )
     def test_a_pax_record_whose_length_does_not_hold_is_damage(self, body: bytes) -> None:
         tar = member(b"0.jpg") + member(b"x", body, b"x") + member(b"1.jpg") + END
         assert faults(tar) == [("corrupt-header", BLOCK)]

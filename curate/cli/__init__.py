@@ -1,0 +1,71 @@
+"""The command line: options -> configuration -> one call of the library -> its summary, printed.
+
+Verbs are loaded when they are asked for, so that `curate --help` imports neither torch nor pyarrow.
+Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 misuse.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from curate import __version__
+from curate.errors import CurateError
+from shards.errors import ShardError
+
+#: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
+VERBS = ("demo", "pack", "index", "run", "ledger", "prune", "rewrite", "verify", "export", "pretrain", "evaluate")
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package, imported on use."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """In the order of `VERBS`, not of the alphabet."""
+        return list(VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command of that name, None for an unknown one."""
+        if name not in VERBS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"curate.cli.{name}"), name)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="curate")
+def curate() -> None:
+    """Learn how much each image of a store helps a target task, and keep what helps.
+
+    \b
+    The way of the data:
+      curate demo --out demo                                   see it all on small real images, in minutes
+      curate pack imagefolder PHOTOS --out store               image files -> shards
+      curate run --store store --target target --out run       weigh, prune, rewrite: run/curated holds the shards
+      curate pretrain --store run/curated --out net            plain pre-training on what was kept
+      curate evaluate net --target target                      how good its features are for the target
+    """
+
+
+def main() -> None:
+    """The entry point: our errors become one line and an exit code."""
+    try:
+        sys.exit(curate.main(standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        sys.exit(_say("stopped", 130))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (CurateError, ShardError) as error:
+        sys.exit(_say(str(error), error.exit_code))
+    except OSError as error:
+        sys.exit(_say(f"{error.filename or 'input or output'}: {error.strerror or error}", 1))
+    except KeyboardInterrupt:
+        sys.exit(_say("stopped; the same command goes on from the last finished epoch", 130))
+
+
+def _say(text: str, code: int) -> int:
+    click.echo(f"Error: {' '.join(text.split())}", err=True)
+    return code

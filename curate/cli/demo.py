@@ -1,0 +1,36 @@
+"""curate demo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from curate.cli.options import json_option, out_option, seed_option
+
+
+@click.command()
+@out_option("Where everything goes; a new folder, or the one of an unfinished demo.")
+@click.option(
+    "--pretext",
+    type=click.Choice(["reconstruction", "rotation"]),
+    default="reconstruction",
+    show_default=True,
+    help="Task by which the store is weighed.",
+)
+@seed_option
+@json_option
+def demo(out: Path, pretext: str, seed: int, as_json: bool) -> None:
+    """See it all on small real images, without a download: pack, weigh, prune, rewrite, verify, pre-train, score.
+
+    \b
+    Example:
+      curate demo --out demo
+      curate demo --out demo-rotation --pretext rotation
+    """
+    from curate.experiments.demo import demo as show
+    from curate.experiments.demo import table
+
+    results = show(out, pretext, seed)
+    click.echo(json.dumps(results, indent=2) if as_json else table(results, out))

@@ -1,0 +1,67 @@
+"""curate index."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from curate.cli.options import default_workers, json_option, talk, workers_option
+from curate.errors import CurateError, Misuse
+
+#: Faults printed one by one; the report file has them all.
+SHOWN = 20
+
+
+@click.command()
+@click.argument("shards", metavar="SHARDS")
+@click.option("--index", "place", type=click.Path(path_type=Path), help="Where it goes [default: the shards' folder].")
+@click.option("--check", is_flag=True, help="Also decode every image and parse every .json and .cls.")
+@click.option("--image", help="Extension of the image to use where samples hold several.")
+@click.option("--skip-bad-shards", is_flag=True, help="Leave out files that are no tar, instead of refusing all.")
+@click.option("--strict", is_flag=True, help="Exit 1 when anything is at fault.")
+@workers_option
+@json_option
+def index(
+    shards: str,
+    place: Path | None,
+    check: bool,
+    image: str | None,
+    skip_bad_shards: bool,
+    strict: bool,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Index a shard set: one row a sample, and a report of everything odd.
+
+    \b
+    Example:
+      curate index store --check
+      curate index 's3://bucket/{000..099}.tar' --index store.parquet
+    """
+    from shards import names, remote
+    from shards.index import build, save
+    from shards.publish import publish_json
+
+    shard_set = names.resolve(shards)
+    if place is None and remote.is_url(shard_set.root):
+        raise Misuse(f"{shards}: is remote; say where the index goes with --index FILE")
+    place = place or Path(shard_set.root) / "index.parquet"
+    found, report = build(
+        shard_set, workers=default_workers(workers), check=check, image=image, skip_bad=skip_bad_shards
+    )
+    save(found, place)
+    publish_json(place.with_name(f"{place.stem}.report.json"), report.record())
+    for fault in report.faults[:SHOWN]:
+        talk(str(fault))
+    kinds = Counter(fault.kind for fault in report.faults)
+    if as_json:
+        click.echo(json.dumps(report.record(), indent=2))
+    else:
+        images = ", ".join(f"{n:,} {extension}" for extension, n in report.images.items()) or "none"
+        click.echo(f"{report.shards:,} shards, {report.samples:,} samples, {report.bytes:,} bytes; images: {images}")
+        click.echo(f"faults: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}\nindex: {place}")
+    if strict and report.faults:
+        raise CurateError(f"{len(report.faults)} faults; they are listed in {place.stem}.report.json")

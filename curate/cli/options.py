@@ -1,0 +1,112 @@
+"""Options that several verbs share, and the one option a field that a configuration's dataclasses become."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+workers_option = click.option(
+    "--workers", type=click.IntRange(min=0), default=None, help="Processes [default: one a core, at most 8]."
+)
+
+
+def out_option(text: str) -> Callable[[Command], Command]:
+    """--out, required, with what it is."""
+    return click.option("--out", type=click.Path(path_type=Path), required=True, help=text)
+
+
+def store_option(text: str = "Shards: folder, tar, brace pattern, list file or URL.") -> Callable[[Command], Command]:
+    """--store, required, a shard set."""
+    return click.option("--store", required=True, metavar="SHARDS", help=text)
+
+
+def options_of(*kinds: type) -> Callable[[Command], Command]:
+    """One option for every field of the dataclasses; what is not given comes as None."""
+
+    def decorate(command: Command) -> Command:
+        for kind in reversed(kinds):
+            hints = typing.get_type_hints(kind)
+            for item in reversed(fields(kind)):
+                if "help" in item.metadata:
+                    command = _option(item, hints[item.name])(command)
+        return command
+
+    return decorate
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def print_result(result: Any, as_json: bool, text: str) -> None:
+    """The result on stdout: as JSON (a dataclass or a dict), or as a text for people."""
+    if as_json:
+        value = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+        text = json.dumps(value, indent=2, default=str)
+    click.echo(text)
+
+
+def talk(text: str) -> None:
+    """A line for people on stderr."""
+    click.echo(text, err=True)
+
+
+def default_workers(workers: int | None) -> int:
+    """What --workers says, else one process a core that this process may use, at most 8."""
+    import os
+
+    return min(8, len(os.sched_getaffinity(0))) if workers is None else workers
+
+
+def _option(item: Field[Any], hint: Any) -> Callable[[Command], Command]:
+    name = "--" + item.name.replace("_", "-")
+    text = item.metadata["help"].rstrip(".")
+    default = item.default if item.default is not MISSING else None
+    kind, is_flag = _kind(item, hint)
+    if default not in (None, ""):
+        shown = default if not isinstance(default, bool) else ("on" if default else "off")
+        text += f" [default: {shown}]"
+    if is_flag:
+        return click.option(f"{name}/--no-{name[2:]}", item.name, default=None, help=f"{text}.")
+    return click.option(name, item.name, type=kind, default=None, help=f"{text}.")
+
+
+def _kind(item: Field[Any], hint: Any) -> tuple[Any, bool]:
+    """click's type of a field, and whether it is a flag."""
+    if item.metadata.get("choices"):
+        return click.Choice(item.metadata["choices"]), False
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is tuple:
+        return Numbers(typing.get_args(hint)[0]), False
+    return hint, hint is bool
+
+
+class Numbers(click.ParamType[Any]):
+    """Numbers separated by commas; nothing for none."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[Any, ...]:
+        """'0.5,0.25' -> (0.5, 0.25)."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(self.kind(part) for part in str(value).split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r}: expected numbers separated by commas, such as 0.5,0.25", param, context)

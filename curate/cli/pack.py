@@ -1,0 +1,62 @@
+"""curate pack imagefolder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from curate.cli.options import json_option, out_option, print_result, seed_option, talk
+from curate.errors import Misuse
+
+
+@click.group()
+def pack() -> None:
+    """Make shards of image files."""
+
+
+@pack.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@out_option("The folder of shards; must not hold anything yet.")
+@click.option("--target", is_flag=True, help="Class folders -> a labelled target with train/, val/, test/.")
+@click.option("--split", default="0.4,0.2,0.4", show_default=True, help="Shares of train, val, test of a target.")
+@click.option("--shard-size", type=click.IntRange(min=1), default=None, help="Bytes of a shard [default: 100 MB].")
+@seed_option
+@json_option
+def imagefolder(
+    folder: Path, out: Path, target: bool, split: str, shard_size: int | None, seed: int, as_json: bool
+) -> None:
+    """Pack a folder of images: a store, or with --target a folder of class folders.
+
+    \b
+    Example:
+      curate pack imagefolder photos --out store
+      curate pack imagefolder flowers --out target --target --split 0.4,0.2,0.4
+    """
+    from shards.pack import pack_folder, pack_target
+    from shards.write import SHARD_SIZE
+
+    size = shard_size or SHARD_SIZE
+    if target:
+        report = pack_target(folder, out, split=shares(split), seed=seed, shard_size=size)
+    else:
+        report = pack_folder(folder, out, shard_size=size)
+    for fault in report.faults:
+        talk(f"left out: {fault}")
+    counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in report.samples.items())
+    classes = f" in {len(report.classes)} classes" if target else ""
+    text = f"packed {counts}{classes}; left out {len(report.faults)}, ignored {report.ignored} other files"
+    print_result(report, as_json, text)
+
+
+def shares(text: str) -> tuple[float, float, float]:
+    """'0.4,0.2,0.4' -> three floats.
+
+    Raises:
+        Misuse: not three numbers.
+    """
+    try:
+        train, val, test = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise Misuse(f"--split {text}: expected three shares such as 0.4,0.2,0.4") from error
+    return train, val, test

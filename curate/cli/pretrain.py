@@ -1,0 +1,35 @@
+"""curate pretrain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from curate.cli.options import given, json_option, options_of, out_option, print_result, seed_option, store_option
+from curate.config import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
+
+
+@click.command()
+@store_option()
+@out_option("Where the checkpoints go: new, or of the same training, which then goes on.")
+@click.option("--steps", type=click.IntRange(min=1), help="Train for so many steps, whatever the epochs come to.")
+@click.option("--pretext", type=click.Choice(["rotation", "reconstruction"]), help="Task [default: rotation].")
+@seed_option
+@json_option
+@options_of(ImageConfig, NetworkConfig, TrainConfig, MachineConfig)
+def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options: Any) -> None:
+    """Train a network plainly on any shards, every image alike.
+
+    \b
+    Example:
+      curate pretrain --store run/curated --out net --epochs 35
+      curate pretrain --store store --out raw --steps 4000 --crop 32 --size 36
+    """
+    from curate.pretrain import pretrain as train
+    from curate.progress import Bar
+
+    summary = train(store, out, given(options), steps, Bar("pretrain"))
+    text = f"{summary.images:,} images, {summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.0f} s"
+    print_result(summary, as_json, f"{text}\ncheckpoints {out}/checkpoints")

@@ -1,0 +1,49 @@
+"""curate prune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from curate.cli.options import json_option, print_result
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--lam", type=float, help="Weight below which an image is no help [default: the run's].")
+@click.option(
+    "--rho", type=float, help="Prune when more than this share of the belief lies below [default: the run's]."
+)
+@click.option("--keep", "share", type=float, help="Keep this share of the decodable images instead, best first.")
+@click.option("--by", type=click.Choice(["mean", "lower"]), default="mean", show_default=True, help="Best by what.")
+@click.option("--grid", is_flag=True, help="Print the share kept over a grid of lam and rho; writes nothing.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The manifest, a Parquet file.")
+@json_option
+def prune(
+    run: Path,
+    lam: float | None,
+    rho: float | None,
+    share: float | None,
+    by: str,
+    grid: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Judge a finished run again by other thresholds, without training.
+
+    \b
+    Example:
+      curate prune run --grid
+      curate prune run --lam 0.3 --rho 0.5 --out stricter.parquet
+      curate prune run --keep 0.25 --by lower --out quarter.parquet
+    """
+    from curate import rejudge
+
+    if grid:
+        table = rejudge.grid(run)
+        print_result(table.record(), as_json, table.text())
+        return
+    choice = rejudge.Choice(lam, rho, share, "lower" if by == "lower" else "mean")
+    summary = rejudge.rejudge(run, choice, out)
+    print_result(summary, as_json, f"kept {summary.kept:,} of {summary.judged:,}: {summary.rule}\nmanifest {out}")

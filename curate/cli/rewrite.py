@@ -1,0 +1,50 @@
+"""curate rewrite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from curate.cli.options import default_workers, json_option, out_option, print_result, store_option, workers_option
+
+
+@click.command()
+@store_option()
+@click.option("--manifest", type=click.Path(path_type=Path), required=True, help="Parquet with shard and key.")
+@out_option("The folder of curated shards.")
+@click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@click.option("--shard-size", type=click.IntRange(min=1), default=None, help="Bytes [default: the store's median].")
+@click.option("--rename", type=click.Choice(["none", "prefix"]), default="none", help="Put the shard before each key.")
+@click.option("--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Policy.")
+@workers_option
+@json_option
+def rewrite(
+    store: str,
+    manifest: Path,
+    out: Path,
+    place: Path | None,
+    shard_size: int | None,
+    rename: str,
+    undecodable: str,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Copy the samples that a manifest names into new shards, byte for byte.
+
+    \b
+    Example:
+      curate rewrite --store store --manifest run/manifests/epoch=0012.parquet --out curated
+      curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
+    """
+    from curate.opening import open_index
+    from shards.manifests import read_manifest
+    from shards.rewrite import RewriteOptions
+    from shards.rewrite import rewrite as copy
+
+    processes = max(1, default_workers(workers))
+    index = open_index(store, place, processes)
+    options = RewriteOptions(shard_size, processes, rename == "prefix", "keep" if undecodable == "keep" else "drop")
+    summary = copy(index, read_manifest(manifest), out, options=options)
+    counts = ", ".join(f"{n:,} {name}" for name, n in summary.counts.items() if n)
+    print_result(summary, as_json, f"{summary.shards} shards, {summary.bytes:,} bytes ({counts})\nshards {out}")

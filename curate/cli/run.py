@@ -1,0 +1,66 @@
+"""curate run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from curate.cli.options import given, json_option, options_of, out_option, print_result
+from curate.config import GROUPS, PAPER, RunConfig, from_options, read_options
+from curate.errors import Misuse
+
+
+@click.command()
+@click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
+@click.option("--target", metavar="FOLDER", help="The target: a folder with train/, val/ and test/ shards.")
+@out_option("The run directory: new, or of the same run, which then goes on.")
+@click.option("--config", type=click.Path(path_type=Path), help="Options from a TOML or JSON file, or a run.json.")
+@click.option("--paper", is_flag=True, help="The paper's constants: raw eta 10, lam 0.25, rho 0.5, no option of ours.")
+@click.option("--dry-run", is_flag=True, help="Time five steps, say what the run will cost and what will not work.")
+@json_option
+@options_of(RunConfig, *GROUPS.values())
+def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
+    """Weigh every image of a store by a target, prune, and rewrite what is kept.
+
+    \b
+    Example:
+      curate run --store store --target target --out run
+      curate run --store 'shards/{000..099}.tar' --target target --out run --dry-run
+      curate run --config run/run.json --out again
+    """
+    chosen = from_options(combined(options, config, paper))
+    if dry_run:
+        from curate.dryrun import dry_run as estimate
+
+        forecast = estimate(chosen, out)
+        print_result(forecast, as_json, forecast.text())
+        return
+    from curate.progress import Bar
+    from curate.run import run as start
+
+    summary = start(chosen, out, Bar("bdw" if chosen.method == "bdw" else chosen.method))
+    print_result(
+        summary,
+        as_json,
+        f"kept {summary.kept:,} of {summary.examples:,} images after {summary.epochs} epochs, {summary.seconds:.0f} s\n"
+        f"weights   {summary.run}/weights.parquet\n"
+        f"ledger    {summary.run}/ledger\n"
+        f"shards    {summary.curated}",
+    )
+
+
+def combined(options: dict[str, Any], config: Path | None, paper: bool) -> dict[str, Any]:
+    """Options of the command line over those of the file; paper mode over neither.
+
+    Raises:
+        Misuse: paper mode beside an option that it fixes at another value.
+    """
+    chosen = (read_options(config) if config else {}) | given(options)
+    if paper:
+        for name, value in PAPER.items():
+            if given(options).get(name, value) != value:
+                raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
+        chosen |= PAPER
+    return chosen

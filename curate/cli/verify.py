@@ -1,0 +1,35 @@
+"""curate verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from curate.cli.options import json_option
+from curate.errors import CurateError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--against", metavar="SHARDS", help="The store: also prove that the bytes are its bytes.")
+@click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@json_option
+def verify(folder: Path, against: str | None, place: Path | None, as_json: bool) -> None:
+    """Prove a folder of curated shards: checksums, every kept sample once, nothing else.
+
+    \b
+    Example:
+      curate verify run/curated --against store
+    """
+    from curate.opening import open_index
+    from shards.verify import verify as prove
+
+    faults = [str(fault) for fault in prove(folder, open_index(against, place, 1) if against else None)]
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), "faults": faults}, indent=2))
+    else:
+        click.echo("\n".join(faults) or f"{folder}: as it should be")
+    if faults:
+        raise CurateError(f"{folder}: {len(faults)} faults; rewrite it from the store into a new folder")

@@ -1,0 +1,1 @@
+"""Whole experiments, each one call: data, runs, scores, tables and figures."""
