@@ -96,8 +96,10 @@ def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Exam
     for name in ("kept", "visits", "error"):
         getattr(examples, name)[:] = weights.pop(name).numpy()
     state.method.restore(weights)
-    mean_u = {name: x.to(device) for name, x in read(at / "signal.safetensors").items()}
-    state.signal = signal.restore(said["signal"], mean_u or None, device)
+    mean_u = read(at / "signal.safetensors")
+    # A file has its own order; the signal pairs parameters in theta's.
+    ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
+    state.signal = signal.restore(said["signal"], ordered, device)
     state.step = said["step"]
     return said
 

@@ -11,7 +11,8 @@ import json
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from curate.errors import Misuse
 
@@ -77,7 +78,7 @@ class MetaConfig:
 
 @dataclass(frozen=True)
 class BeliefConfig:
-    """How the meta-gradient moves the beliefs (method.md sections 2, 9 and 10)."""
+    """How the meta-gradient moves the beliefs (METHOD.md)."""
 
     eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1).")
     eta_scale: str = option("history", "Unit of eta: divide the signal by its size.", ("raw", "history", "recent"))
@@ -119,7 +120,7 @@ class MachineConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a run depends on. `resolve` returns one without None where a value is needed."""
+    """The run itself. Everything it depends on is here. `resolve` returns one without None where a value is needed."""
 
     store: str
     target: str
@@ -149,7 +150,7 @@ GROUPS: dict[str, type] = {
     "machine": MachineConfig,
 }
 
-#: Paper mode (method.md section 4): the paper's constants, and every option of ours off.
+#: Paper mode (METHOD.md): the paper's constants, and every option of ours off.
 PAPER: dict[str, Any] = {
     "eta": 10.0,
     "eta_scale": "raw",
@@ -168,7 +169,7 @@ _BY_PRETEXT: dict[str, dict[str, dict[str, Any]]] = {
         "train": {"epochs": 35, "batch": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
     },
     "reconstruction": {
-        "images": {"size": 28, "crop": 28, "colour": "grey", "mirror": False, "mean": (0.5,), "deviation": (0.5,)},
+        "images": {"size": 28, "crop": 28, "colour": "grey", "mirror": False},
         "network": {"network": "vae"},
         "train": {"epochs": 100, "batch": 64, "lr": 1e-4, "momentum": 0.0, "weight_decay": 0.0, "lr_drops": ()},
     },
@@ -179,18 +180,17 @@ def from_options(options: dict[str, Any]) -> RunConfig:
     """Build a configuration from flat options (field name -> value); names not given keep their defaults.
 
     Raises:
-        Misuse: an unknown name; the message lists the nearest known ones.
+        Misuse: an unknown name, and the known ones; or a value of the wrong type.
     """
     places = {f.name: group for group, kind in GROUPS.items() for f in fields(kind)}
     top = {f.name for f in fields(RunConfig)} - set(GROUPS)
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     rest: dict[str, Any] = {}
     for name, value in options.items():
-        value = tuple(value) if isinstance(value, list) else value
         if name in places:
-            groups[places[name]][name] = value
+            groups[places[name]][name] = _typed(name, value, GROUPS[places[name]])
         elif name in top:
-            rest[name] = value
+            rest[name] = _typed(name, value, RunConfig)
         else:
             raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
     # Only a method that learns nothing can do without a target.
@@ -247,6 +247,10 @@ def resolve(config: RunConfig, labelled: bool) -> RunConfig:
         raise Misuse(f"--pretext {config.pretext}: unknown; known: {', '.join(_BY_PRETEXT)}")
     for group, defaults in _BY_PRETEXT[config.pretext].items():
         config = replace(config, **{group: _fill(getattr(config, group), defaults)})
+    if config.pretext == "reconstruction":
+        # Pixels in [-1, 1]: the range of the VAE's tanh.
+        half = (0.5,) * config.images.channels
+        config = replace(config, images=_fill(config.images, {"mean": half, "deviation": half}))
     assert config.images.crop is not None
     net = "small" if config.images.crop <= 32 else "resnet18"
     meta_loss = "prototypical" if labelled else "self-supervised"
@@ -323,6 +327,21 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
         interval = "[0, 1]" if name == "mean" else "(0, 1]"
         rows.append((name, value, fits, f"{images.channels} numbers in {interval}, comma separated"))
     return rows
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    """``value`` as its field holds it: a list as a tuple, a whole number as a float where one is meant."""
+    hint = get_type_hints(kind)[name]
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    items = {get_args(each)[0] for each in kinds if get_origin(each) is tuple}
+    if items and isinstance(value, list | tuple):
+        kinds, held = tuple(items), list(value)
+    else:
+        held = [value]
+    held = [float(x) if float in kinds and type(x) is int else x for x in held]
+    if any(type(x) not in kinds for x in held):
+        raise Misuse(f"--{name.replace('_', '-')} {value!r}: expected {kind.__annotations__[name]}")
+    return tuple(held) if isinstance(value, list | tuple) else held[0]
 
 
 def _fill(group: Any, defaults: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What scripts/bench_step and scripts/gpu_check share: a workload of real size on pixels of noise, and interleaved timing.
+"""What scripts/bench_step and scripts/gpu_check share: workloads of real size on pixels of noise, timed in turns.
 
 The three steps that are compared start from one network, see the same batches and draw the same episodes. The plain
 and the BDW step are the engine's own; the double-backward step is built on `curate.reference`. Prints nothing.

@@ -34,7 +34,7 @@ def given_options(**options):
 
 
 def test_rotation_defaults_are_the_papers():
-    """method.md section 4: 72 px, crops of 64, mirror, 35 epochs, rate 0.1 divided after 15 and 25, momentum 0.9."""
+    """The paper: 72 px, crops of 64, mirror, 35 epochs, rate 0.1 divided after 15 and 25, momentum 0.9."""
     config = resolve(given_options(), labelled=True)
     assert (config.images.size, config.images.crop, config.images.colour, config.images.mirror) == (72, 64, "rgb", True)
     train = config.train
@@ -47,7 +47,7 @@ def test_rotation_defaults_are_the_papers():
 
 
 def test_reconstruction_defaults_are_the_papers():
-    """method.md section 6: 28 px grey in [-1, 1], the VAE, rate 1e-4 without momentum, decay or drops."""
+    """The paper: 28 px grey in [-1, 1], the VAE, rate 1e-4 without momentum, decay or drops."""
     config = resolve(given_options(pretext="reconstruction"), labelled=False)
     assert (config.images.size, config.images.crop, config.images.channels, config.images.mirror) == (28, 28, 1, False)
     assert (config.images.mean, config.images.deviation) == ((0.5,), (0.5,))
@@ -60,7 +60,7 @@ def test_reconstruction_defaults_are_the_papers():
 
 @pytest.mark.parametrize(("options", "eta"), [({"eta_scale": "raw"}, 10.0), ({}, 1.0), ({"eta": 0.3}, 0.3)])
 def test_eta_follows_its_unit_unless_given(options, eta):
-    """10 for a raw signal, 1 for one in units of its size (method.md section 10)."""
+    """10 for a raw signal, 1 for one in units of its size (METHOD.md)."""
     assert resolve(given_options(**options), labelled=True).belief.eta == eta
 
 

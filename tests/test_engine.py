@@ -1,4 +1,4 @@
-"""The step against independent computations, batch norm's statistics, the latch, and no waiting for the device."""
+"""The step against independent computations: theta', beliefs, the meta-gradient, and batch norm's statistics."""
 
 from __future__ import annotations
 
@@ -7,103 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from engine_scene import CPU, K, N, batches, begun, scene, settings
 from scipy import stats
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from curate import beta, engine, reference, signal
-from curate.augment import Augment
-from curate.config import from_options, resolve
-from curate.errors import NonFinite
-from curate.images import Pixels
-from curate.metalosses import METALOSSES
-from curate.metalosses.base import TargetImages
 from curate.methods.bdw import Bdw
 from curate.methods.uniform import Uniform
 from curate.networks import build, functional, hollow
-from curate.pretexts import PRETEXTS
 from curate.randomness import generator
-
-CPU = torch.device("cpu")
-N, K = 15, 6
-STATISTICS = {"mean": (0.5,), "deviation": (0.25,)}
-OPTIONS = {
-    "size": 9,
-    "crop": 8,
-    "colour": "grey",
-    "width": 4,
-    "batch": K,
-    "lr": 0.05,
-    "lr_drops": (1,),
-    "weight_decay": 1e-3,
-    "ways": 3,
-    "shots": 2,
-    "target_batch": 5,
-    "eta_scale": "raw",
-    "eta": 20.0,
-    "reference": "none",
-}
-
-
-def settings(**changes):
-    given = {"store": "s", "target": "t", **STATISTICS, **OPTIONS, **changes}
-    return resolve(from_options(given), labelled=True)
-
-
-class Wide:
-    """A pretext or a meta-loss whose batches are float64, so that sums can be compared to 1e-10."""
-
-    def __init__(self, part):
-        self.part = part
-
-    def view(self, pixels, generator):
-        return cast(self.part.view(pixels, generator))
-
-    def batch(self, epoch, step):
-        return cast(self.part.batch(epoch, step))
-
-    def losses(self, network, view):
-        return self.part.losses(network, view)
-
-    def loss(self, network, batch):
-        return self.part.loss(network, batch)
-
-
-def cast(batch):
-    if isinstance(batch, torch.Tensor):
-        return batch.double() if batch.is_floating_point() else batch
-    return type(batch)(*(cast(part) for part in batch))
-
-
-def scene(config, dtype=torch.float64, method=None):
-    """The engine's setup and state in ``dtype``, with the target's 20 random images."""
-    augment = Augment.of(config.images)
-    pretext = PRETEXTS[config.pretext](augment, config.network)
-    target = TargetImages(pixels(20, 1), torch.arange(20) % 4)
-    meta = METALOSSES[config.meta.meta_loss](target, config.meta, augment, pretext, config.seed)
-    if dtype == torch.float64:
-        pretext, meta = Wide(pretext), Wide(meta)
-    network = build(config.network, config.images, generator(config.seed, "network")).to(dtype)
-    method = method or Bdw(N, config.belief, config.seed, CPU, dtype)
-    setup = engine.Setup(config, network, pretext, meta if method.learns else None, CPU)
-    return setup, engine.begin(setup, method)
-
-
-def pixels(k=N, seed=0):
-    return torch.randint(256, (k, 1, 9, 9), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
-
-
-def batches(size=K, n=N):
-    """An epoch over n rows, some of them in another order; the last batch is short."""
-    rows = torch.arange(n).flip(0)
-    return [Pixels(part, pixels()[part]) for part in rows.split(size)]
-
-
-def begun(state, epoch=1, step=0):
-    """The epoch's draw for all rows."""
-    visit = torch.empty(N, dtype=torch.int64)
-    visit[torch.arange(N).flip(0)] = step + torch.arange(N) // K
-    state.method.begin_epoch(torch.arange(N), visit, epoch)
-    return state
 
 
 def implicit_slope(weight, log_a, log_b):
@@ -124,7 +35,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("pretext", "meta_loss"), CASES)
-def test_an_epoch_is_method_md_section_2_written_out(pretext, meta_loss):
+def test_an_epoch_is_the_method_written_out(pretext, meta_loss):
     """Three steps, the last of a short batch: theta' and dM/dw by double backward, beliefs by scipy's Beta."""
     lr = 0.05 if pretext == "rotation" else 1e-3
     config = settings(pretext=pretext, meta_loss=meta_loss, momentum=0.9, lr=lr, hidden=7)
@@ -256,123 +167,6 @@ def test_totals_are_means_over_the_steps():
     assert numbers["meta_loss"] > 0
     assert numbers["meta_gradient_rms"] > 0
     assert set(seconds) == {"load", "step"}
-
-
-@pytest.mark.parametrize("size", [0, 1])
-def test_a_batch_of_fewer_than_two_is_passed_over_but_counts_as_a_step(size):
-    """Steps number the slots of the epoch's order, so that a resumed run draws the same."""
-    setup, state = scene(settings())
-    first, last, tiny = batches()
-    tiny = Pixels(tiny.rows[:size], tiny.pixels[:size])
-    totals, _ = engine.train_epoch(setup, begun(state), 1, [first, tiny, last])
-    assert (totals.steps, totals.images, state.step) == (2, 2 * K, 3)
-    assert not state.method.log_a[tiny.rows].any()
-    again_setup, again = scene(settings())
-    engine.train_epoch(again_setup, begun(again), 1, [first])
-    again.step = 2
-    engine.train_epoch(again_setup, again, 1, [last])
-    assert all(torch.equal(state.theta[name], again.theta[name]) for name in state.theta)
-
-
-def poisoned(bad_step, steps, seen):
-    """Batches of which one holds a pixel that is no number; ``seen`` gets the step of each that is asked for."""
-    for step in range(steps):
-        seen.append(step)
-        batch = batches()[0]
-        values = batch.pixels.float()
-        values[0, 0, 4, 4] = float("nan") if step == bad_step else values[0, 0, 4, 4]
-        yield Pixels(batch.rows, values)
-
-
-@pytest.mark.parametrize("bad_step", [0, 3])
-def test_a_loss_that_is_no_number_names_its_step(bad_step):
-    """Found at the end of the epoch, though every step after it has a bad loss too."""
-    setup, state = scene(settings(), dtype=torch.float32)
-    with pytest.raises(
-        NonFinite, match=rf"^epoch 2, step {bad_step}: the training loss is not finite; .* smaller --lr"
-    ):
-        engine.train_epoch(setup, begun(state), 2, poisoned(bad_step, 5, []))
-
-
-def test_the_latch_is_read_every_50_steps():
-    """Step 2 is bad: the look after step 50 stops the epoch, long before its end."""
-    setup, state = scene(settings(method="uniform"), dtype=torch.float32, method=Uniform())
-    seen: list[int] = []
-    with pytest.raises(NonFinite, match="epoch 1, step 2: the training loss is not finite"):
-        engine.train_epoch(setup, state, 1, poisoned(2, 200, seen))
-    assert seen[-1] == engine.LOOK_EVERY
-
-
-@pytest.mark.parametrize("method", ["bdw", "uniform"])
-def test_parameters_broken_by_the_last_step_are_found(method):
-    """No loss comes after it: a velocity near float32's end, times a rate of 10, is infinite."""
-    config = settings(method=method, lr=10.0, momentum=0.9)
-    setup, state = scene(config, dtype=torch.float32, method=Uniform() if method == "uniform" else None)
-    for value in state.velocity.values():
-        value.fill_(3e38)
-    begun(state)
-    with pytest.raises(NonFinite, match=r"^epoch 1, step 0: the parameters are not finite; .*\(now 10\)"):
-        engine.train_epoch(setup, state, 1, batches()[:1])
-
-
-class Waits(TorchDispatchMode):
-    """Counts the reads of a tensor's value: what `Tensor.item`, `bool` and `int` come down to, and would wait for."""
-
-    def __init__(self, meta_loss):
-        super().__init__()
-        self.meta_loss, self.loss, self.count = meta_loss, meta_loss and meta_loss.loss, 0
-
-    def batch(self, epoch, step):
-        # A target batch is drawn on the CPU, whatever the device: its reads wait for nothing.
-        before = self.count
-        drawn = self.meta_loss.batch(epoch, step)
-        self.count = before
-        return drawn
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten._local_scalar_dense.default or func is torch.ops.aten.nonzero.default:
-            self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"meta_loss": "self-supervised", "reference": "target", "eta_scale": "history"},
-        {"meta_momentum": 0.9, "meta_average": 0.9, "eta_scale": "recent", "reference": "batch"},
-        {"pretext": "reconstruction", "meta_loss": "self-supervised", "hidden": 7},
-        {"method": "uniform"},
-    ],
-    ids=lambda changes: "-".join(map(str, changes.values())) or "plain",
-)
-def test_no_step_between_two_looks_waits_for_the_device(changes):
-    """Reads of a value in steps 2, 3 and 4: none. The look after the first step is what the mode must see."""
-    config = settings(**changes)
-    setup, state = scene(config, dtype=torch.float32, method=Uniform() if config.method == "uniform" else None)
-    begun(state)
-    reads = []
-    with Waits(setup.meta_loss) as waits:
-        setup = dataclasses.replace(setup, meta_loss=setup.meta_loss and waits)
-
-        def counted():
-            for batch in [batches()[0]] * 5:
-                reads.append(waits.count)
-                yield batch
-
-        engine.train_epoch(setup, state, 1, counted(), progress=lambda images, numbers: None)
-    before, after_look, *later = reads
-    assert after_look > before
-    assert later == [after_look] * 3
-    assert waits.count > after_look
-
-
-def test_progress_hears_of_every_step_and_of_means_at_the_looks():
-    """Images done each time; numbers after the first step."""
-    setup, state = scene(settings())
-    told = []
-    engine.train_epoch(setup, begun(state), 1, batches(), lambda images, numbers: told.append((images, bool(numbers))))
-    assert told == [(K, True), (K, False), (N - 2 * K, False)]
 
 
 def test_the_rate_is_divided_by_ten_after_each_drop():

@@ -1,4 +1,4 @@
-"""The index over all shards: the same for any number of workers, saved and loaded, held against the shards as they are."""
+"""The index over all shards: the same for any number of workers, saved and loaded, held against the shards now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,41 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from indexing import THREE, indexed, kinds, put
 from strategies import tar_of
 
 from shards import remote
 from shards.errors import Misuse, NoSpace, NotShards, ShardError, ShardsChanged
-from shards.index import SCHEMA, Index, Report, build, compare, load, save
-from shards.names import resolve
+from shards.index import SCHEMA, Index, compare, load, save
 from shards.tasks import map_shards
-
-
-def picture(red: int = 200) -> bytes:
-    packed = io.BytesIO()
-    Image.new("RGB", (4, 3), (red, 10, 10)).save(packed, "PNG")
-    return packed.getvalue()
-
-
-def put(folder: Path, name: str, members: list[tuple[str, bytes]], **form: Any) -> Path:
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(tar_of(members, **form))
-    return folder
-
-
-def indexed(folder: Path | str, **options: Any) -> tuple[Index, Report]:
-    return build(resolve(folder), **options)
-
-
-def rows(index: Index) -> list[dict[str, Any]]:
-    return list(index.table.to_pylist())
-
-
-def kinds(report: Report) -> list[str]:
-    return [fault.kind for fault in report.faults]
-
-
-THREE = [(f"{number}.{ext}", body) for number in range(3) for ext, body in (("jpg", b"x" * 700), ("cls", b"1"))]
 
 
 class TestShards:

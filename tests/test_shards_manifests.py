@@ -65,6 +65,7 @@ def test_rows_as_floats_are_taken_where_they_are_whole(store: Index) -> None:
         ({"shard": ["a.tar"], "key": ["1"], "row": [2]}, r"row 2 has another key \(expected 2, found 1\)"),
         ({"shard": ["b.tar"], "key": ["1"], "row": [1]}, r"row 1 has another shard \(expected a\.tar, found b\.tar\)"),
         ({"shard": ["a.tar"], "key": ["1"], "row": [float("nan")]}, "line 0: row is nan"),
+        ({"shard": ["a.tar"], "key": ["1"], "row": [float("inf")]}, "line 0: row is inf"),
         ({"shard": ["a.tar"], "key": ["1"], "row": [1.5]}, r"line 0: row is 1\.5"),
         ({"shard": ["a.tar"] * 2, "key": ["1", "2"], "row": [1, None]}, "line 1: row is null"),
         ({"shard": ["a.tar"], "key": ["1"], "row": ["1"]}, r"column row \(expected whole numbers, found string\)"),

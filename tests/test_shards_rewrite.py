@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from shard_makers import indexed, make_store, manifest_of, numbered, read_set, tree, write_tar
 
+from shards.copying import CopyTask
 from shards.curated import load_curated, refuse_unfinished
 from shards.errors import Misuse, NoSpace, ShardError, ShardsChanged, Unfinished
-from shards.finish import Work
+from shards.finish import Work, finish
 from shards.index import Index
-from shards.plan import NewShard
-from shards.rewrite import RewriteOptions, _draws, check_space, rewrite
+from shards.plan import KEPT, NewShard
+from shards.rewrite import RewriteOptions, _decide, _draws, check_space, rewrite
 from shards.verify import verify
 
 
@@ -154,6 +156,18 @@ def test_a_place_that_cannot_be_written_is_named(store: Index, tmp_path: Path) -
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ShardError, match=r"out: cannot write \(Not a directory\); mend that and run the same"):
         rewrite(store, manifest_of(store, [1]), tmp_path / "file" / "out")
+
+
+def test_a_set_that_does_not_add_up_is_never_finished(store: Index, tmp_path: Path) -> None:
+    """As if one sample that was planned had not been written."""
+    out, outcome = tmp_path / "out", np.full(60, KEPT, dtype=np.uint8)
+    work = _decide(store, outcome, RewriteOptions())
+    work = replace(work, kept=work.kept[:-1], held=work.held.slice(0, 59), keys=work.keys.slice(0, 59))
+    draws = _draws(store, work, NewShard(0, np.arange(59)), False)
+    written = [CopyTask(store.root, out)((0, draws))]
+    with pytest.raises(ShardError, match=r"00002\.tar: samples do not add up \(expected 20, found 19 = kept"):
+        finish(store, manifest_of(store, range(60)), out, work, written)
+    assert not (out / "curated.json").exists()
 
 
 def test_too_small_a_disk_is_told_with_both_numbers(tmp_path: Path) -> None:

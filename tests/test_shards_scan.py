@@ -1,4 +1,4 @@
-"""One shard becomes the rows that webdataset's reader yields, better where that reader loses something; faults are told."""
+"""One shard becomes the rows that webdataset's reader yields, and better ones where that reader loses something."""
 
 from __future__ import annotations
 
@@ -6,45 +6,15 @@ import io
 import json
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from PIL import Image
-from strategies import FORMATS, TIMES, Content, contents, tar_bytes, tar_of
+from indexing import THREE, indexed, kinds, picture, put, rows
+from strategies import FORMATS, TIMES, Content, contents, tar_bytes
 from webdataset.tariterators import group_by_keys, tar_file_iterator
 
-from shards.index import Index, Report, build
-from shards.names import resolve
 from shards.oddities import MOST_TOLD
 from shards.samples import IMAGE_SUFFIXES
-
-
-def picture(red: int = 200) -> bytes:
-    packed = io.BytesIO()
-    Image.new("RGB", (4, 3), (red, 10, 10)).save(packed, "PNG")
-    return packed.getvalue()
-
-
-def put(folder: Path, name: str, members: list[tuple[str, bytes]], **form: Any) -> Path:
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(tar_of(members, **form))
-    return folder
-
-
-def indexed(folder: Path | str, **options: Any) -> tuple[Index, Report]:
-    return build(resolve(folder), **options)
-
-
-def rows(index: Index) -> list[dict[str, Any]]:
-    return list(index.table.to_pylist())
-
-
-def kinds(report: Report) -> list[str]:
-    return [fault.kind for fault in report.faults]
-
-
-THREE = [(f"{number}.{ext}", body) for number in range(3) for ext, body in (("jpg", b"x" * 700), ("cls", b"1"))]
 
 
 class TestAgainstWebdataset:
@@ -152,8 +122,29 @@ class TestGrouping:
         assert kinds(report) == ["link-member"] * 3 + ["no-image"]
         assert index.shards[0].borrows
 
+    def test_a_symbolic_link_stays_with_its_sample_and_makes_none(self, tmp_path: Path) -> None:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for name in ("a.jpg", "b.jpg"):
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                archive.addfile(link)
+            archive.addfile(tarfile.TarInfo("b.cls"))
+        (tmp_path / "0.tar").write_bytes(packed.getvalue())
+        index, report = indexed(tmp_path)
+        (row,) = rows(index)
+        assert (row["key"], row["members"], row["image"]) == ("b", 2, None)
+        assert kinds(report) == ["link-member", "link-member", "no-image"]
+
 
 class TestReport:
+    @pytest.mark.parametrize(("n_samples", "keys"), [(1, ["0"]), (2, [None])])
+    def test_what_all_samples_of_a_shard_lack_is_said_once(
+        self, n_samples: int, keys: list[str | None], tmp_path: Path
+    ) -> None:
+        put(tmp_path, "0.tar", [(f"{number}.wav", b"x") for number in range(n_samples)])
+        assert [fault.key for fault in indexed(tmp_path)[1].faults] == keys
+
     def test_the_record_has_the_named_fields(self, tmp_path: Path) -> None:
         put(tmp_path, "0.tar", [("a.png", picture()), ("b.png", b"<html>"), ("c.json", b"{")])
         _, report = indexed(tmp_path, check=True)

@@ -268,3 +268,14 @@ def test_the_index_is_not_copied_for_a_row(store: Index) -> None:
     large = Index(store.root, store.shards, table)
     rows = np.arange(0, 1000)
     assert sum(len(batch) for batch in images(large, batches_of(rows, 5), brief, workers=0)) == 1000
+
+
+def test_nothing_of_shards_imports_torch() -> None:
+    """So that shards can be pruned and rewritten without it; webdataset, which needs it, is imported on call."""
+    import subprocess
+    import sys
+
+    modules = "stream, rewrite, verify, exports, pack, manifests"
+    code = f"import sys; from shards import {modules}; print('torch' in sys.modules, 'webdataset' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False False\n"

@@ -116,8 +116,8 @@ class TestAgainstTarfile:
             assert all(isinstance(piece, Run) for piece in whole)
             assert len(whole) >= 3  # 1,400 members or 2,800 headers, at most 512 headers a run
             # A prefix of the ustar form is left to the single steps; the other members stay plain.
-            mixed = tar_of([("deep/" * 25 + "x.jpg", b"1"), *files[:5]], tarfile.USTAR_FORMAT)
-            assert names(mixed)[1:] == [name for name, _ in files[:5]]
+            mixed = [("deep/" * 25 + "x.jpg", b"1"), *files[:5]]
+            assert names(tar_of(mixed, tarfile.USTAR_FORMAT)) == [name for name, _ in mixed]
 
     def test_the_header_bytes_are_the_same_however_the_tar_is_walked(self) -> None:
         tar = tar_of([("a.jpg", b"1" * 600), ("b.jpg", b"2")], tarfile.PAX_FORMAT, 0.5)
@@ -210,6 +210,19 @@ class TestForms:
         tar = summed(bytes(first)) + bytes(going_on) + bytes(BLOCK) + padded(b"body") + member(b"1.jpg") + END
         sparse, plain = found(tar)[0]
         assert (sparse.kind, sparse.body, sparse.size, plain.header) == ("sparse", 3 * BLOCK, 4, 4 * BLOCK)
+
+    def test_the_times_of_a_gnu_header_are_no_prefix_and_a_ustar_prefix_is_one(self) -> None:
+        block = bytearray(header(b"a.jpg"))
+        block[345:357] = b"14524770412\0"
+        assert names(summed(bytes(block)) + END) == ["14524770412/a.jpg"]
+        block[257:265] = b"ustar  \0"
+        assert names(summed(bytes(block)) + END) == ["a.jpg"]
+
+    @pytest.mark.parametrize("kind", [b"1", b"2", b"5", b"6"])
+    def test_links_folders_and_devices_have_no_body_whatever_their_size_says(self, kind: bytes) -> None:
+        tar = member(b"a.jpg", b"x") + header(b"b.jpg", 600, kind, b"a.jpg") + member(b"c.jpg") + END
+        assert names(tar) == ["a.jpg", "b.jpg", "c.jpg"] == [name for name, *_ in listed(tar)]
+        assert [one.size for one in found(tar)[0]] == [1, 0, 0]
 
     def test_a_name_field_ends_at_its_first_nul(self) -> None:
         assert names(member(b"a.jpg\0rubbish") + END) == ["a.jpg"]

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-import toyset
 import torch
+import toyset
 from shard_makers import manifest_of
 
 from curate import store

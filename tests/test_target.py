@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toyset
 import torch
+import toyset
 from shard_makers import write_tar
 
 from curate.errors import CurateError
@@ -99,7 +99,16 @@ def test_the_fingerprint_is_of_content_and_not_of_place(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "label"),
-    [(b"0", 0), (b" 12\n", 12), (b"-1", -1), (b"", None), (None, None), (b"1.0", None), (b"\xff", None), (b"1 2", None)],
+    [
+        (b"0", 0),
+        (b" 12\n", 12),
+        (b"-1", -1),
+        (b"", None),
+        (None, None),
+        (b"1.0", None),
+        (b"\xff", None),
+        (b"1 2", None),
+    ],
 )
 def test_a_label_is_one_integer(text, label):
     """Spaces around it do not matter."""

@@ -19,6 +19,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from curate.config import MachineConfig, RunConfig, from_options
+from curate.progress import Progress
+from curate.run import RunSummary, run
 from shards import index, names
 from shards.write import write_shards
 
@@ -100,6 +102,26 @@ def rows_of(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     """Some columns of a Parquet file, row by row."""
     table = pq.read_table(path, columns=list(columns), partitioning=None)
     return list(zip(*(table[name].to_pylist() for name in columns)))
+
+
+def run_on(data: Path, out: Path, progress: Progress | None = None, **changes: Any) -> RunSummary:
+    """A run on the store and the target of ``data``, with the options of `FAST` but for some changes."""
+    return run(config(data / "store", data / "target", **changes), out, progress)
+
+
+def partition(out: Path, epoch: int, *columns: str) -> list[tuple[Any, ...]]:
+    """Some columns of an epoch's ledger partition, row by row."""
+    return rows_of(out / "ledger" / f"epoch={epoch:04d}" / "part-0.parquet", *columns)
+
+
+def manifest(out: Path, epoch: int) -> list[int]:
+    """The rows in an epoch's manifest."""
+    return [row for (row,) in rows_of(out / "manifests" / f"epoch={epoch:04d}.parquet", "row")]
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 def same_run(run: Path) -> dict[str, Any]:

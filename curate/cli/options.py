@@ -31,6 +31,27 @@ def store_option(text: str = "Shards: folder, tar, brace pattern, list file or U
     return click.option("--store", required=True, metavar="SHARDS", help=text)
 
 
+class SectionOption(click.Option):
+    """An option that belongs under a heading of its own."""
+
+    section = ""
+
+
+class SectionedCommand(click.Command):
+    """A command whose help shows its many options under headings."""
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options without a section first, then each section in the order of its first option."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(context):
+            record = parameter.get_help_record(context)
+            if record:
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 def options_of(*kinds: type) -> Callable[[Command], Command]:
     """One option for every field of the dataclasses; what is not given comes as None."""
 
@@ -39,7 +60,7 @@ def options_of(*kinds: type) -> Callable[[Command], Command]:
             hints = typing.get_type_hints(kind)
             for item in reversed(fields(kind)):
                 if "help" in item.metadata:
-                    command = _option(item, hints[item.name])(command)
+                    command = _option(item, hints[item.name], (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip("."))(command)
         return command
 
     return decorate
@@ -70,7 +91,7 @@ def default_workers(workers: int | None) -> int:
     return min(8, len(os.sched_getaffinity(0))) if workers is None else workers
 
 
-def _option(item: Field[Any], hint: Any) -> Callable[[Command], Command]:
+def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Command]:
     name = "--" + item.name.replace("_", "-")
     text = item.metadata["help"].rstrip(".")
     default = item.default if item.default is not MISSING else None
@@ -78,9 +99,10 @@ def _option(item: Field[Any], hint: Any) -> Callable[[Command], Command]:
     if default not in (None, ""):
         shown = default if not isinstance(default, bool) else ("on" if default else "off")
         text += f" [default: {shown}]"
+    of_section = type("Option", (SectionOption,), {"section": section})
     if is_flag:
-        return click.option(f"{name}/--no-{name[2:]}", item.name, default=None, help=f"{text}.")
-    return click.option(name, item.name, type=kind, default=None, help=f"{text}.")
+        return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")
+    return click.option(name, item.name, cls=of_section, type=kind, default=None, help=f"{text}.")
 
 
 def _kind(item: Field[Any], hint: Any) -> tuple[Any, bool]:

@@ -7,11 +7,20 @@ from typing import Any
 
 import click
 
-from curate.cli.options import given, json_option, options_of, out_option, print_result, seed_option, store_option
+from curate.cli.options import (
+    SectionedCommand,
+    given,
+    json_option,
+    options_of,
+    out_option,
+    print_result,
+    seed_option,
+    store_option,
+)
 from curate.config import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @store_option()
 @out_option("Where the checkpoints go: new, or of the same training, which then goes on.")
 @click.option("--steps", type=click.IntRange(min=1), help="Train for so many steps, whatever the epochs come to.")

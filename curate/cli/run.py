@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from curate.cli.options import given, json_option, options_of, out_option, print_result
+from curate.cli.options import SectionedCommand, given, json_option, options_of, out_option, print_result
 from curate.config import GROUPS, PAPER, RunConfig, from_options, read_options
 from curate.errors import Misuse
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
 @click.option("--target", metavar="FOLDER", help="The target: a folder with train/, val/ and test/ shards.")
 @out_option("The run directory: new, or of the same run, which then goes on.")

@@ -11,7 +11,7 @@ from curate.networks import Network
 
 
 class Rotation:
-    """All four rotations of an image are in the batch and share its one weight (method.md section 2)."""
+    """All four rotations of an image are in the batch and share its one weight (METHOD.md section 2)."""
 
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
