@@ -248,8 +248,7 @@ def resolve(config: RunConfig, labelled: bool) -> RunConfig:
     for group, defaults in _BY_PRETEXT[config.pretext].items():
         config = replace(config, **{group: _fill(getattr(config, group), defaults)})
     if config.pretext == "reconstruction":
-        # Pixels in [-1, 1]: the range of the VAE's tanh.
-        half = (0.5,) * config.images.channels
+        half = (0.5,) * config.images.channels  # pixels in [-1, 1], as the VAE's tanh draws them
         config = replace(config, images=_fill(config.images, {"mean": half, "deviation": half}))
     assert config.images.crop is not None
     net = "small" if config.images.crop <= 32 else "resnet18"
@@ -322,9 +321,8 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     for name in ("mean", "deviation"):
         value = getattr(images, name)
         # The deviation is divided by.
-        above = value is not None and (name == "mean" or min(value, default=0) > 0)
-        fits = value is None or (len(value) == images.channels and above and all(0 <= x <= 1 for x in value))
-        interval = "[0, 1]" if name == "mean" else "(0, 1]"
+        least, interval = (0.0, "[0, 1]") if name == "mean" else (1e-6, "[1e-6, 1]")
+        fits = value is None or (len(value) == images.channels and all(least <= x <= 1 for x in value))
         rows.append((name, value, fits, f"{images.channels} numbers in {interval}, comma separated"))
     return rows
 
@@ -333,15 +331,13 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     """``value`` as its field holds it: a list as a tuple, a whole number as a float where one is meant."""
     hint = get_type_hints(kind)[name]
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    items = {get_args(each)[0] for each in kinds if get_origin(each) is tuple}
-    if items and isinstance(value, list | tuple):
-        kinds, held = tuple(items), list(value)
-    else:
-        held = [value]
-    held = [float(x) if float in kinds and type(x) is int else x for x in held]
-    if any(type(x) not in kinds for x in held):
+    many = isinstance(value, list | tuple)
+    if many:
+        kinds = tuple(get_args(each)[0] for each in kinds if get_origin(each) is tuple)
+    held = [float(x) if float in kinds and type(x) is int else x for x in (value if many else [value])]
+    if not kinds or any(type(x) not in kinds for x in held):
         raise Misuse(f"--{name.replace('_', '-')} {value!r}: expected {kind.__annotations__[name]}")
-    return tuple(held) if isinstance(value, list | tuple) else held[0]
+    return tuple(held) if many else held[0]
 
 
 def _fill(group: Any, defaults: dict[str, Any]) -> Any:

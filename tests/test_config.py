@@ -158,6 +158,38 @@ def test_an_unknown_option_lists_the_known_ones():
         given_options(lamda=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("lam", "0.1", "float"),
+        ("batch", 16.5, r"int \| None"),
+        ("epochs", True, r"int \| None"),
+        ("mirror", 1, r"bool \| None"),
+        ("store", 3, "str"),
+        ("mean", 0.5, r"tuple\[float, \.\.\.\] \| None"),
+        ("mean", ["x"], r"tuple\[float, \.\.\.\] \| None"),
+        ("lam", [], "float"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(name, value, expected):
+    """A file can hold anything; what was expected is said."""
+    with pytest.raises(Misuse, match=f"--{name} .*: expected {expected}$"):
+        given_options(**{name: value})
+
+
+def test_whole_numbers_are_floats_where_floats_are_meant():
+    """`eta = 1` in a file and `--eta 1` are one configuration, and so one run id."""
+    config = given_options(eta=1, mean=[0, 1, 0], lr_drops=[3])
+    assert [type(x) for x in (config.belief.eta, *config.images.mean, *config.train.lr_drops)] == [float] * 4 + [int]
+
+
+@pytest.mark.parametrize(("colour", "channels"), [("rgb", 3), ("grey", 1)])
+def test_the_vae_sees_pixels_in_minus_one_to_one_whatever_the_colour(colour, channels):
+    """Mean and deviation of a half, one a channel."""
+    images = resolve(given_options(pretext="reconstruction", colour=colour), labelled=False).images
+    assert images.mean == images.deviation == (0.5,) * channels
+
+
 @pytest.mark.parametrize("name", ["store", "target"])
 def test_a_store_and_a_target_must_be_named(name):
     """Neither has a default."""
@@ -195,7 +227,7 @@ EDGES = [
     ("weight_decay", -1e-9, 0.0),
     ("mean", (0.5,), (0.0, 0.5, 1.0)),
     ("mean", (0.5, 0.5, 1.1), (0.5, 0.5, 0.5)),
-    ("deviation", (0.5, 0.5, 0.0), (0.5, 0.5, 1.0)),
+    ("deviation", (0.5, 0.5, 0.0), (0.5, 1e-6, 1.0)),
 ]
 
 

@@ -219,6 +219,44 @@ class Heard(Silent):
         self.reports.append(report)
 
 
+def test_the_same_key_in_two_shards_is_two_examples(tmp_path):
+    """Merged stores have them: each has its own row and fate, and `--rename prefix` tells them apart in the end."""
+    for part in ("a", "b"):
+        toyset.make_store(tmp_path / "store" / part, COUNT // 2)
+    toyset.make_target(tmp_path / "target")
+    out = tmp_path / "run"
+    go(tmp_path, out, epochs=2, rename="prefix")
+    named = partition(out, 1, "shard", "key")
+    assert len(set(named)) == COUNT
+    assert len({key for _, key in named}) == COUNT // 2
+    kept = toyset.rows_of(out / "manifests" / "epoch=0002.parquet", "shard", "key")
+    found = [name for name, _ in read_set(out / "curated") if name.endswith(".png")]
+    assert found == [f"{shard.removesuffix('.tar')}/{key}.png" for shard, key in kept]
+    heard = Heard()
+    go(tmp_path, tmp_path / "plain", heard, epochs=1)
+    both = len(manifest(tmp_path / "plain", 1)) - len(
+        set(toyset.rows_of(tmp_path / "plain" / "manifests" / "epoch=0001.parquet", "key"))
+    )
+    assert both > 0
+    assert [note for note in heard.notes if note.startswith(f"{both} kept keys are in several shards")]
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_a_store_smaller_than_a_batch_is_trained_on_all_the_same(tmp_path, count):
+    """One short step an epoch."""
+    toyset.make_store(tmp_path / "store", count)
+    toyset.make_target(tmp_path / "target")
+    go(tmp_path, tmp_path / "run", epochs=2, lam=0.01)
+    assert [line["images"] for line in metrics(tmp_path / "run")] == [count, count]
+    assert [visits for (visits,) in partition(tmp_path / "run", 2, "visits")] == [2] * count
+
+
+def test_the_vae_reconstructs_colour_too(data, tmp_path):
+    """Three channels, normalised to [-1, 1] as one."""
+    go(data, tmp_path / "run", epochs=1, colour="rgb")
+    assert provenance.read_run(tmp_path / "run")["configuration"]["mean"] == [0.5, 0.5, 0.5]
+
+
 def test_rotation_with_prototypes_runs_whole(data, tmp_path):
     """The other pretext and meta-loss, on the small ResNet with batch norm; the notes say what the episode lacks."""
     heard = Heard()
