@@ -11,7 +11,8 @@ import torch
 from curate import engine
 from curate.augment import Augment
 from curate.checkpoint import Examples
-from curate.config import ImageConfig, RunConfig, resolve
+from curate.config import ImageConfig, RunConfig
+from curate.defaults import resolve
 from curate.errors import CurateError
 from curate.images import Decoder, with_statistics
 from curate.metalosses import METALOSSES

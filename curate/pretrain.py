@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from curate import checkpoint
-from curate.config import RunConfig, from_options, resolve
+from curate.config import RunConfig, from_options
+from curate.defaults import resolve
 from curate.errors import Misuse
 from curate.opening import open_index
 from curate.prepare import fresh_examples, prepare, trainable

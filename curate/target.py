@@ -66,9 +66,9 @@ def open_target(target: str | Path) -> TargetIndex:
 
 
 def is_labelled(target: TargetIndex) -> bool:
-    """Whether the first sample of train has a label."""
+    """Whether any sample of train has a label."""
     train = target.splits["train"]
-    return any("cls" in sample for sample in stream.samples(train, np.arange(min(1, len(train)))))
+    return any("cls" in sample for sample in stream.samples(train, np.arange(len(train))))
 
 
 def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImages:

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from curate import engine, precision, reference, signal
 from curate.augment import Augment
-from curate.config import RunConfig, from_options, resolve
+from curate.config import RunConfig, from_options
+from curate.defaults import resolve
 from curate.images import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
@@ -110,7 +111,7 @@ def noise_batches(setup: engine.Setup) -> list[Pixels]:
     size = int(setup.config.train.batch or 0)
     pixels = _noise(BATCHES * size, setup.config, "store").to(setup.device)
     rows = torch.arange(BATCHES * size)
-    return [Pixels(*pair) for pair in zip(rows.split(size), pixels.split(size))]
+    return [Pixels(*pair) for pair in zip(torch.split(rows, size), torch.split(pixels, size))]
 
 
 def begin(setup: engine.Setup, method: str) -> engine.State:
@@ -218,7 +219,7 @@ def conditions(device: torch.device) -> dict[str, Any]:
 
 
 def _noise(n: int, config: RunConfig, purpose: str) -> Tensor:
-    side = config.images.size
+    side = int(config.images.size or 0)
     g = generator(config.seed, f"noise {purpose}")
     return torch.randint(256, (n, 3, side, side), generator=g, dtype=torch.uint8)
 

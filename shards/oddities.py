@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from shards.faults import Fault
 from shards.names import is_hidden, is_safe, split_name, storable
-from shards.plain import Run
+from shards.plain import Run, decoded
 from shards.samples import Grouped, Links, Part, Sample
 from shards.tars import HARD_LINK, SPARSE, SYMBOLIC_LINK, Member
 
@@ -22,7 +22,7 @@ def member_faults(pieces: Iterable[Run | Member], shard: str, links: Links) -> I
     """Links, sparse members, and names that are not UTF-8."""
     for piece in pieces:
         if isinstance(piece, Run):
-            for name, start in zip(piece.names, piece.starts):
+            for name, start in zip(decoded(piece.names), piece.starts.tolist(), strict=True):
                 if not name.isascii():
                     yield from _odd_name(name, shard, start)
             continue

@@ -1,14 +1,15 @@
 """Runs of plain members, read in one go: the fast half of the walk.
 
 Plain is what nearly every shard is made of: a regular file with an octal size and its whole name in its header, alone
-or behind a PAX header that says nothing of names and sizes. All blocks of a window that look like headers are judged at
-once (checksums, digits, whether each stands where the one before it ends). Whatever is not plain ends the run and is
-left to `shards.tars`, which gives the same answer for plain members, only more slowly.
+or behind a PAX header that says nothing of names and sizes. Sizes lead from header to header; then all headers found
+are judged at once (checksums, digits, PAX records). Only blocks of headers are touched. Whatever is not plain ends the
+run and is left to `shards.tars`, which gives the same answer for plain members, only more slowly.
 """
 
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -20,76 +21,93 @@ Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Blocks that are looked at for one run, at first and at most; `next_window` chooses between.
-SHORTEST_WINDOW, LONGEST_WINDOW = 128, 8192
-#: Blocks a member on average, above which looking at every block costs more than it saves.
-_SPARSE = 64
+#: Headers that are looked at for one run, at first and at most; `next_length` chooses between.
+SHORTEST, LONGEST = 16, 1024
+#: Bytes of a header that hold its name.
+NAME = 100
 #: PAX keywords that leave name, size and kind alone.
 _HARMLESS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
 _LARGEST_PAX = 4096
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
-#: Bytes 256 to 259 of a header: the end of an empty link name, and the beginning of "ustar".
-_LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
-_OCTAL = 8 ** np.arange(10, -1, -1, dtype=np.int64)
 
 
 class Run(NamedTuple):
     """Plain members that follow one another.
 
     Args:
-        names: decoded as UTF-8 with ``surrogateescape``.
-        starts, bodies, sizes, ends: of each member: its first block, its body, the bytes of that, its padding's end.
+        names: shape (n, 100), uint8: the name fields; `decoded` reads them.
+        starts, bodies, sizes, ends: shape (n,), int64: each member's first block, its body, the bytes of that, the end
+            of its padding.
     """
 
-    names: list[str]
-    starts: list[int]
-    bodies: list[int]
-    sizes: list[int]
-    ends: list[int]
+    names: Bytes
+    starts: Ints
+    bodies: Ints
+    sizes: Ints
+    ends: Ints
 
 
-def plain_run(buffer: bytes | mmap.mmap, place: int, n_blocks: int) -> tuple[Run, memoryview] | None:
-    """The plain members whose headers lie within ``n_blocks`` blocks from ``place`` on; None where there is none.
+def plain_run(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> tuple[Run, memoryview] | None:
+    """The plain members of the next ``n_headers`` headers from byte ``place`` on; None where there is none.
 
     Beside the run: the bytes of all its headers, extensions included, in order.
     """
-    data = np.frombuffer(buffer, np.uint8, len(buffer) // BLOCK * BLOCK).reshape(-1, BLOCK)
-    first = place // BLOCK
-    window = data[first : first + n_blocks]
-    found = np.flatnonzero(window.view("<u4")[:, 64] == _LOOKS_LIKE_A_HEADER)
-    if not len(found) or found[0] != 0:
+    found = _chain(buffer, place, n_headers)
+    if not len(found):
         return None
-    blocks = window.take(found, axis=0)
-    sizes = _octal(blocks[:, 124:135])
+    data = np.frombuffer(buffer, np.uint8, len(buffer) // BLOCK * BLOCK).reshape(-1, BLOCK)
+    blocks = data.take(found, axis=0)
+    sound, sizes = _judged(blocks)
     after = found + 1 + (sizes + BLOCK - 1) // BLOCK
-    follows = np.concatenate(([True], after[:-1] == found[1:]))
     is_file = blocks[:, 156] == _FILE
-    plain = (
-        _sound(blocks) & follows & (first + after <= len(data)) & (is_file | _harmless(window, blocks, found, sizes))
-    )
+    plain = sound & (after <= len(data)) & (is_file | _harmless(data, blocks, found, sizes))
     plain[1:] &= is_file[:-1] | is_file[1:]  # one PAX header a member
     own = np.flatnonzero(is_file[: _n_leading(plain)])
     if not len(own):
         return None
     n = int(own[-1]) + 1  # a PAX header at the end waits for its member
-    headers = blocks[:n] if len(own) == n else window.take(_with_bodies(found[:n], after[:n], is_file[:n]), axis=0)
+    headers = blocks[:n] if len(own) == n else data.take(_with_bodies(found[:n], after[:n], is_file[:n]), axis=0)
     behind_pax = ~is_file[own - 1] & (own > 0)
-    starts, bodies = first + found[own - behind_pax], first + found[own] + 1
-    run = Run(
-        names=_decoded(blocks[own, :100]),
-        starts=(starts * BLOCK).tolist(),
-        bodies=(bodies * BLOCK).tolist(),
-        sizes=sizes[own].tolist(),
-        ends=((first + after[own]) * BLOCK).tolist(),
-    )
+    starts, bodies, ends = found[own - behind_pax], found[own] + 1, after[own]
+    run = Run(blocks[own, :NAME], starts * BLOCK, bodies * BLOCK, sizes[own], ends * BLOCK)
     return run, headers.data.cast("B")
 
 
-def next_window(n_blocks: int, n_members: int) -> int:
-    """How many blocks to look at next: twice as many where members lie close, few where their bodies are large."""
-    if n_members * _SPARSE < n_blocks:
-        return SHORTEST_WINDOW
-    return min(2 * n_blocks, LONGEST_WINDOW)
+def next_length(n_headers: int, n_members: int) -> int:
+    """How many headers to look at next: twice as many where most were plain, else few."""
+    return min(2 * n_headers, LONGEST) if 4 * n_members >= n_headers else SHORTEST
+
+
+def decoded(fields: Bytes) -> list[str]:
+    """Shape (n, 100), name fields -> names, decoded as UTF-8 with ``surrogateescape``."""
+    raw: list[bytes] = fields.view(f"S{NAME}")[:, 0].tolist()
+    joined = b"\n".join(raw)
+    if b"\0" in joined:
+        # A field may hold rubbish behind the NUL that ends its text.
+        return [until_nul(name).decode("utf-8", "surrogateescape") for name in raw]
+    # A line feed ends every sequence of UTF-8, so that all names can be decoded as one text.
+    names = joined.decode("utf-8", "surrogateescape").split("\n")
+    return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
+
+
+def octal(digits: Bytes) -> Ints:
+    """Shape (k, n): k digits, first the highest, of n numbers -> (n,) numbers; a digit above 7 gives rubbish."""
+    values = np.zeros(digits.shape[1], np.int64)
+    for digit in digits:
+        values = 8 * values + digit
+    return values
+
+
+def _chain(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
+    """The numbers of up to ``most`` blocks to which the sizes of headers lead; nothing is judged yet."""
+    places = []
+    # What is no number to Python is none to `_judged`; the block with it comes last, and is no part of the run.
+    with suppress(ValueError):
+        for _ in range(most):
+            places.append(place)
+            place += BLOCK + (int(buffer[place + 124 : place + 135], 8) + BLOCK - 1 & -BLOCK)
+    found = np.array(places, np.int64)
+    return found[: _n_leading((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
 
 
 def _n_leading(mask: Mask) -> int:
@@ -97,37 +115,31 @@ def _n_leading(mask: Mask) -> int:
     return len(mask) if mask.all() else int(mask.argmin())
 
 
-def _octal(digits: Bytes) -> Ints:
-    """Shape (n, k) characters -> (n,) numbers; rubbish where `_sound` finds no digits."""
-    values: Ints = (digits - np.uint8(48)).astype(np.int64) @ _OCTAL[-digits.shape[1] :]
-    return values
-
-
-def _sound(blocks: Bytes) -> Mask:
-    """Shape (n, 512) -> (n,): which blocks are headers with plain digits, a checksum that holds, and no prefix."""
+def _judged(blocks: Bytes) -> tuple[Mask, Ints]:
+    """Shape (n, 512) -> (n,), (n,): which are headers with plain digits, a checksum that holds and no prefix; sizes."""
+    # One row for each byte of the fields in question: numpy is fast along rows.
+    field = blocks[:, 124:156].T.copy()
+    size, checksum = field[:11] - np.uint8(ord("0")), field[24:30] - np.uint8(ord("0"))  # wrap around below "0"
     total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
-    field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
-    sound: Mask = _octal(blocks[:, 148:154]) == total - field + 256
-    sound &= ((blocks[:, 124:135] - np.uint8(48)) < 8).all(axis=1)
-    sound &= ((blocks[:, 148:154] - np.uint8(48)) < 8).all(axis=1)
-    sound &= (blocks[:, 135] == 0) | (blocks[:, 135] == 32)
-    sound &= (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
-    return sound
+    sound: Mask = octal(checksum) == total - field[24:].sum(axis=0, dtype=np.int64) + 8 * ord(" ")
+    sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
+    sound &= ((field[11] == 0) | (field[11] == ord(" "))) & (field[30] == 0) & (blocks[:, 345] == 0)
+    return sound, octal(size)
 
 
-def _harmless(window: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
+def _harmless(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
     """Shape (n,): which blocks are PAX headers whose records leave name, size and kind alone."""
     harmless = np.zeros(len(blocks), np.bool_)
-    rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(window)) & (sizes <= _LARGEST_PAX))
+    rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _LARGEST_PAX))
     if len(rows):
-        bodies, lengths = window.take(found[rows] + 1, axis=0)[:, :100], sizes[rows]
+        bodies, lengths = data.take(found[rows] + 1, axis=0)[:, :100], sizes[rows]
         # One time and nothing else, as most writers make it: "NN mtime=...\n" of NN bytes.
         one_time = (lengths > 9) & (lengths < 100) & (_two_digits(bodies) == lengths)
         one_time &= (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
         one_time &= (bodies == _LINE_FEED).argmax(axis=1) == lengths - 1
         harmless[rows] = one_time
         for row in rows[~one_time]:
-            body = window[found[row] + 1 :].reshape(-1)[: sizes[row]]
+            body = data[found[row] + 1 :][: -(-sizes[row] // BLOCK)].reshape(-1)[: sizes[row]]
             harmless[row] = len(body) == sizes[row] and _are_harmless(body.tobytes())
     return harmless
 
@@ -149,15 +161,3 @@ def _with_bodies(found: Ints, after: Ints, is_file: Mask) -> Ints:
     counts = np.where(is_file, 1, after - found)
     firsts = np.cumsum(counts) - counts
     return np.repeat(found - firsts, counts) + np.arange(counts.sum())
-
-
-def _decoded(fields: Bytes) -> list[str]:
-    """Shape (n, 100), name fields -> names."""
-    raw: list[bytes] = fields.view("S100")[:, 0].tolist()
-    joined = b"\n".join(raw)
-    if b"\0" in joined:
-        # A field may hold rubbish behind the NUL that ends its text.
-        return [until_nul(name).decode("utf-8", "surrogateescape") for name in raw]
-    # A line feed ends every sequence of UTF-8, so that all names can be decoded as one text.
-    names = joined.decode("utf-8", "surrogateescape").split("\n")
-    return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]

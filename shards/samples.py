@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from shards.names import split_name, storable
-from shards.plain import Run
+from shards.plain import Run, decoded
 from shards.tars import FILE, FOLDER, HARD_LINK, OTHER, SPARSE, SYMBOLIC_LINK, Member, members_of
 
 #: The last suffix of a member that is taken for an image. What it really is, its bytes say.
@@ -72,10 +72,23 @@ class Sample:
         Args:
             wanted: the one extension that is the image (``left.jpg``), or, where no part has it, the last suffix.
         """
-        if wanted is None:
-            return [part for part in self.parts if part.suffix in IMAGE_SUFFIXES and part.kind == FILE]
-        exact = [part for part in self.parts if part.extension == wanted.lower() and part.kind == FILE]
-        return exact or [part for part in self.parts if part.suffix == wanted.lower() and part.kind == FILE]
+        ranked = [
+            (image_rank(part.extension, part.suffix, wanted) if part.kind == FILE else 0, part) for part in self.parts
+        ]
+        best = max(rank for rank, _ in ranked)
+        return [part for rank, part in ranked if rank == best > 0]
+
+
+def image_rank(extension: str, suffix: str, wanted: str | None) -> int:
+    """Whether a member is taken for an image, 0 where it is not; of a sample those of the highest rank are taken.
+
+    Args:
+        extension, suffix: as `Part` has them.
+        wanted: the one extension that is the image (2), or, where no member of the sample has it, the last suffix (1).
+    """
+    if wanted is None:
+        return int(suffix in IMAGE_SUFFIXES)
+    return 2 if extension == wanted.lower() else int(suffix == wanted.lower())
 
 
 def chosen(images: list[Part]) -> Part | None:
@@ -124,7 +137,8 @@ def _contents(pieces: Iterable[Run | Member], links: Links) -> Iterator[tuple[st
     """Name, start, end, body, size and kind of what a sample may be made of; hard links as what they stand for."""
     for piece in pieces:
         if isinstance(piece, Run):
-            yield from zip(piece.names, piece.starts, piece.ends, piece.bodies, piece.sizes, repeat(FILE))
+            places = (column.tolist() for column in (piece.starts, piece.ends, piece.bodies, piece.sizes))
+            yield from zip(decoded(piece.names), *places, repeat(FILE))
         elif piece.kind == HARD_LINK and (target := links.get(piece.header)) is not None:
             yield piece.name, piece.header, piece.end, target.body, target.size, target.kind
         elif piece.kind not in (FOLDER, OTHER):

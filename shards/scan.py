@@ -16,6 +16,7 @@ from shards.faults import Fault
 from shards.names import locate
 from shards.oddities import member_faults, sample_faults, shortened
 from shards.refusal import refusal
+from shards.regular import regular_rows
 from shards.samples import Sample, chosen, group, link_targets
 from shards.sources import Source, opening
 from shards.tars import HARD_LINK, Member, pieces
@@ -84,20 +85,25 @@ def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
     digest = xxhash.xxh3_64()
     found = list(pieces(source.buffer, path, digest.update))
     parts = [piece for piece in found if not isinstance(piece, Fault)]
-    members = [piece for piece in parts if isinstance(piece, Member)]
-    linked = any(member.kind == HARD_LINK for member in members)
-    links = link_targets(parts) if linked else {}
-    grouped = group(parts, links)
     faults = [piece for piece in found if isinstance(piece, Fault)]
     if source.damage is not None:
         faults.append(Fault("truncated", path, None, len(source.buffer), f"gzip stream is damaged: {source.damage}"))
+    members = [piece for piece in parts if isinstance(piece, Member)]
+    linked = any(member.kind == HARD_LINK for member in members)
+    borrows = linked or any(member.borrowed for member in members)
+    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
+    regular = None if check else regular_rows(parts, image)
+    if regular is not None:
+        columns, images = regular
+        rows = pa.record_batch([*columns, pa.nulls(len(columns[0]), ROW.field("extents").type)], schema=ROW)
+        return Scan(shard, rows, images, tuple(shortened(faults)))
+    links = link_targets(parts) if linked else {}
+    grouped = group(parts, links)
     faults += [*member_faults(parts, path, links), *sample_faults(grouped, path, image)]
     if not grouped.samples:
         faults.append(Fault("empty-shard", path, None, None, "holds no sample"))
     if check:
         faults += check_samples(source.buffer, path, grouped.samples, image)
-    borrows = linked or any(member.borrowed for member in members)
-    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
     images = count_images(grouped.samples, image, faults if check else [])
     return Scan(shard, _rows(grouped.samples, image), images, tuple(shortened(faults)))
 

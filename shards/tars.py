@@ -16,7 +16,7 @@ from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader, Header, Records
 from shards.names import split_name, storable
-from shards.plain import SHORTEST_WINDOW, Run, next_window, plain_run
+from shards.plain import SHORTEST, Run, decoded, next_length, plain_run
 
 Buffer = bytes | mmap.mmap
 Bytes = bytes | memoryview
@@ -63,7 +63,7 @@ class _Walk:
     n_end_blocks: int = 0
     after_end: int | None = None
     n_after_end: int = 0
-    window: int = SHORTEST_WINDOW
+    run_length: int = SHORTEST
 
     def forget(self) -> None:
         """Drop what was said of a member that is done with."""
@@ -90,7 +90,8 @@ def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len)
 
 def members_of(run: Run) -> Iterator[Member]:
     """The members of a run, one by one."""
-    for name, start, body, size, end in zip(run.names, run.starts, run.bodies, run.sizes, run.ends):
+    places = (column.tolist() for column in (run.starts, run.bodies, run.sizes, run.ends))
+    for name, start, body, size, end in zip(decoded(run.names), *places, strict=True):
         yield Member(name, FILE, start, body, size, end, "", False)
 
 
@@ -128,14 +129,14 @@ def _take_run(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]
     """Take the plain members that come next, unless an extension has been read that says more of them."""
     if state.start is not None or state.common:
         return None
-    found = plain_run(buffer, state.place, state.window)
+    found = plain_run(buffer, state.place, state.run_length)
     if found is None:
-        state.window = SHORTEST_WINDOW
+        state.run_length = SHORTEST
         return None
     run, header_bytes = found
     on_header(header_bytes)
-    state.window = next_window(state.window, len(run.names))
-    state.place, state.n_end_blocks = run.ends[-1], 0
+    state.run_length = next_length(state.run_length, len(run.names))
+    state.place, state.n_end_blocks = int(run.ends[-1]), 0
     state.n_after_end += len(run.names) if state.after_end is not None else 0
     return run
 

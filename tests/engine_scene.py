@@ -6,7 +6,8 @@ import torch
 
 from curate import engine
 from curate.augment import Augment
-from curate.config import from_options, resolve
+from curate.config import from_options
+from curate.defaults import resolve
 from curate.images import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages

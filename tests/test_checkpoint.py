@@ -10,7 +10,8 @@ import torch
 
 from curate import checkpoint, engine
 from curate.checkpoint import Examples
-from curate.config import from_options, resolve
+from curate.config import from_options
+from curate.defaults import resolve
 from curate.errors import CurateError
 from curate.methods import METHODS
 from curate.networks import build

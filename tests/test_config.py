@@ -6,10 +6,11 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curate.config import GROUPS, PAPER, RunConfig, from_options, read_options, resolve, to_options
+from curate.config import GROUPS, PAPER, RunConfig, from_options, read_options, to_options
+from curate.defaults import resolve
 from curate.errors import Misuse
 
 #: One value a kind of field, other than its default.
@@ -109,6 +110,7 @@ def test_option_names_are_unique_over_the_groups():
     assert len(names) == len(set(names))
 
 
+@settings(deadline=None)
 @given(st.sets(st.sampled_from(sorted(OTHER))))
 def test_options_and_configuration_are_one_to_one(chosen):
     """from_options undoes to_options, through JSON too, where tuples become lists."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.augment import Augment
@@ -125,6 +125,7 @@ def test_an_episode_is_support_then_queries_way_by_way():
     assert torch.equal(of_way[batch.answers], queries)
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(2, 9), min_size=2, max_size=6),
     ways=st.integers(2, 8),

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from curate import provenance
-from curate.config import from_options, resolve
+from curate.config import from_options
+from curate.defaults import resolve
 from curate.errors import CurateError, RunMismatch
 
 STORE, TARGET = "a" * 64, "b" * 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.randomness import generator, key
@@ -13,12 +13,14 @@ KEYS = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(KEYS)
 def test_a_key_is_a_63_bit_number(of):
     """What torch's generators and JSON both hold."""
     assert 0 <= key(*of) < 2**63
 
 
+@settings(deadline=None)
 @given(KEYS, KEYS)
 def test_different_purposes_have_different_keys(one, two):
     """And the same have the same; (1, 12) and (11, 2) must not run together."""

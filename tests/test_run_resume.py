@@ -134,8 +134,8 @@ def renames_of_a_run(monkeypatch, data, out):
 
 
 def test_stopped_before_some_files_get_their_names(monkeypatch, data, whole, tmp_path):
-    """Every eleventh rename of a run; the slow test has them all."""
-    for number in range(3, renames_of_a_run(monkeypatch, data, tmp_path / "counted") + 1, 11):
+    """Every seventeenth rename of a run; the slow test has them all."""
+    for number in range(3, renames_of_a_run(monkeypatch, data, tmp_path / "counted") + 1, 17):
         assert stopped_at_rename_then_finished(monkeypatch, data, tmp_path / str(number), number) == whole, number
 
 

@@ -60,7 +60,9 @@ def options_of(*kinds: type) -> Callable[[Command], Command]:
             hints = typing.get_type_hints(kind)
             for item in reversed(fields(kind)):
                 if "help" in item.metadata:
-                    command = _option(item, hints[item.name], (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip("."))(command)
+                    command = _option(
+                        item, hints[item.name], (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip(".")
+                    )(command)
         return command
 
     return decorate
