@@ -15,7 +15,7 @@ from strategies import BODIES, FORMATS, TIMES, keys, tar_of
 from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader
-from shards.plain import LONGEST_WINDOW, SHORTEST_WINDOW, Run, next_window
+from shards.plain import LONGEST, SHORTEST, Run, next_length
 from shards.refusal import refusal
 from shards.tars import MOST_EXTENSION, Member, next_header, pieces, walk
 
@@ -109,12 +109,12 @@ class TestAgainstTarfile:
         assert [one.link for one in members if one.link] == ["target" * 30] * 2
 
     def test_runs_and_single_steps_give_the_same_members(self) -> None:
-        files = [(f"{number:04d}.{ext}", bytes(number % 700)) for number in range(700) for ext in ("jpg", "cls")]
+        files = [(f"{number:04d}.{ext}", bytes(number % 700)) for number in range(1200) for ext in ("jpg", "cls")]
         for mtime in (0, 0.5):
             tar = tar_of(files, tarfile.PAX_FORMAT, mtime)
             whole = list(pieces(tar, "x.tar"))
             assert all(isinstance(piece, Run) for piece in whole)
-            assert len(whole) >= 3  # 1,400 members or 2,800 headers, at most 512 headers a run
+            assert len(whole) >= 3  # 2,400 members or 4,800 headers, at most 1,024 headers a run
             # A prefix of the ustar form is left to the single steps; the other members stay plain.
             mixed = [("deep/" * 25 + "x.jpg", b"1"), *files[:5]]
             assert names(tar_of(mixed, tarfile.USTAR_FORMAT)) == [name for name, _ in mixed]
@@ -136,11 +136,11 @@ class TestAgainstTarfile:
         tar = tar_of([("0.tar", inner), ("1.jpg", b"y"), ("2.tar", inner)])
         assert names(tar) == ["0.tar", "1.jpg", "2.tar"]
 
-    def test_the_window_grows_where_members_lie_close_and_shrinks_where_they_do_not(self) -> None:
-        # At 64 blocks a member the window still grows, above it does not.
-        assert next_window(128, 2) == 256
-        assert next_window(128, 1) == SHORTEST_WINDOW
-        assert next_window(LONGEST_WINDOW, LONGEST_WINDOW) == LONGEST_WINDOW
+    def test_a_run_grows_where_members_are_plain_and_is_short_again_where_few_are(self) -> None:
+        # A quarter of the headers in plain members is enough: behind a PAX header each, half of them are.
+        assert next_length(128, 32) == 256
+        assert next_length(128, 31) == SHORTEST
+        assert next_length(LONGEST, LONGEST) == LONGEST
 
 
 class TestForms:
