@@ -29,7 +29,6 @@ from curate.randomness import generator
 LOOK_EVERY = 50
 #: A batch with fewer images is passed over: batch norm needs two.
 FEWEST = 2
-#: A batch with fewer images is passed over: batch norm needs two.
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from shards import curated, exports, names, remote
 from shards import index as shard_index
-from shards.errors import Unfinished
 
 
 def open_index(
@@ -27,7 +26,8 @@ def open_index(
     """
     shard_set = names.resolve(spec)
     local = not remote.is_url(shard_set.root)
-    refuse_unfinished(shard_set)
+    if local:
+        curated.refuse_unfinished(Path(shard_set.root))
     beside = [Path(shard_set.root) / shard_index.FILE_NAME] if local else []
     for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
         if place or candidate.is_file():
@@ -38,19 +38,6 @@ def open_index(
     if made_at:
         shard_index.save(index, made_at)
     return index
-
-
-def refuse_unfinished(shard_set: names.ShardSet) -> None:
-    """Refuse a folder in which a rewrite began and did not end.
-
-    Raises:
-        Unfinished: names the folder.
-    """
-    if remote.is_url(shard_set.root):
-        return
-    root = Path(shard_set.root)
-    if (root / curated.BEGUN).exists() and not (root / curated.MARKER).exists():
-        raise Unfinished("an unfinished curated set", shard=str(root), todo="run the same rewrite again to finish it")
 
 
 def export_for(folder: Path, *, dali: bool, datacomp: bool) -> list[Path]:

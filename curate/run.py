@@ -22,7 +22,7 @@ import torch
 
 from curate import checkpoint, engine, generations, ledger, manifest, precision, provenance, pruner
 from curate.config import RunConfig
-from curate.errors import Misuse, NothingLeft
+from curate.errors import CurateError, Misuse, NothingLeft
 from curate.images import Pixels
 from curate.prepare import Job, prepare, trainable
 from curate.progress import Progress, Silent
@@ -212,7 +212,13 @@ def train_on(
     at = torch.from_numpy(rows).to(device)
     job.state.method.begin_epoch(at, torch.from_numpy(visit).to(device), epoch)
     batches = _counted(job, job.images.batches(ordered, size))
-    totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
+    try:
+        totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
+    except torch.cuda.OutOfMemoryError as error:
+        raise CurateError(
+            f"CUDA out of memory in epoch {epoch} at --batch {size} --crop {job.config.images.crop}; "
+            f"`--dry-run --batch {max(2, size // 2)}` says whether half of it fits"
+        ) from error
     job.state.method.end_epoch(at, job.state.step)
     return totals, seconds
 

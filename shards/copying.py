@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .chains import blocks_of, header_blocks, stretches
+from .blocks import blocks_of, stretches
+from .chains import hash_headers
 from .errors import ShardError
 from .headers import BLOCK
 from .members import parts_of, walked_samples
@@ -107,11 +108,10 @@ def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, in
             raise ends_early(draw.shard.path, end, len(source.buffer))
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
         as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
-        heads = header_blocks(blocks, first, counts) if as_they_stand else None
-        if heads is None:
+        headers = sink.headers.copy()
+        if not as_they_stand or not hash_headers(blocks, first, counts, headers):
             return _copy_members(source.buffer, draw, sink)
-        position = sink.position
-        sink.headers.update(heads.data)
+        position, sink.headers = sink.position, headers
         sink.gather(blocks, stretches(first, counts))
     new_sizes = in_blocks(draw.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes

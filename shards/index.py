@@ -28,7 +28,8 @@ from shards.errors import NotShards, ShardError, ShardsChanged
 from shards.faults import Fault
 from shards.names import ShardSet, locate
 from shards.publish import publishing
-from shards.scan import ROW, Scan, Shard, scan, state
+from shards.rows import ROW
+from shards.scan import Scan, Shard, scan, state
 from shards.tasks import map_shards
 
 __all__ = ["Index", "Report", "Shard", "build", "compare", "load", "save"]

@@ -9,25 +9,30 @@ run and is left to `shards.tars`, which gives the same answer for plain members,
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from shards.blocks import blocks_of, digits_of, octal, stretches
+from shards.chains import follow, guesses
 from shards.headers import BLOCK, BadHeader, pax_records, until_nul
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Headers that are looked at for one run, at first and at most; `next_length` chooses between.
+#: Headers that are looked at, at first and at most, before what is found is taken; `next_length` chooses between.
 SHORTEST, LONGEST = 16, 1024
 #: Bytes of a header that hold its name.
 NAME = 100
 #: PAX keywords that leave name, size and kind alone.
 _HARMLESS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
 _LARGEST_PAX = 4096
+#: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
+_LONGEST_TIME = 40
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
 
 
@@ -47,15 +52,27 @@ class Run(NamedTuple):
     ends: Ints
 
 
-def plain_run(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> tuple[Run, memoryview] | None:
-    """The plain members of the next ``n_headers`` headers from byte ``place`` on; None where there is none.
+def plain_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[Run, memoryview]]:
+    """Yield the plain members from byte ``place`` on, up to the first that is not, or for a while.
 
-    Beside the run: the bytes of all its headers, extensions included, in order.
+    Beside each run: the bytes of all its headers, extensions included, in order.
+
+    Args:
+        n_headers: how many to look at, from `SHORTEST`; `LONGEST` looks far ahead.
     """
-    found = _chain(buffer, place, n_headers)
-    if not len(found):
-        return None
-    data = np.frombuffer(buffer, np.uint8, len(buffer) // BLOCK * BLOCK).reshape(-1, BLOCK)
+    data, done = blocks_of(buffer), 0
+    found = _leap(buffer, data, place // BLOCK) if n_headers >= LONGEST else _chain(buffer, place, n_headers)
+    while done < len(found):
+        # Few enough at a time for their headers to stay in the processor's cache.
+        run, headers, n = _plain(data, found[done : done + LONGEST])
+        if n == 0:
+            return
+        yield run, headers
+        done += n
+
+
+def _plain(data: Bytes, found: Ints) -> tuple[Run, memoryview, int]:
+    """The plain members at the beginning of the headers found, the bytes of their headers, and how many these are."""
     blocks = data.take(found, axis=0)
     sound, sizes = _judged(blocks)
     after = found + 1 + (sizes + BLOCK - 1) // BLOCK
@@ -63,14 +80,15 @@ def plain_run(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> tuple[Ru
     plain = sound & (after <= len(data)) & (is_file | _harmless(data, blocks, found, sizes))
     plain[1:] &= is_file[:-1] | is_file[1:]  # one PAX header a member
     own = np.flatnonzero(is_file[: _n_leading(plain)])
-    if not len(own):
-        return None
-    n = int(own[-1]) + 1  # a PAX header at the end waits for its member
-    headers = blocks[:n] if len(own) == n else data.take(_with_bodies(found[:n], after[:n], is_file[:n]), axis=0)
+    n = int(own[-1]) + 1 if len(own) else 0  # a PAX header at the end waits for its member
+    headers = blocks[:n]
+    if len(own) < n:  # a PAX header goes with its body
+        counts = np.where(is_file[:n], 1, after[:n] - found[:n])
+        headers = data.take(stretches(found[:n], counts), axis=0)
     behind_pax = ~is_file[own - 1] & (own > 0)
     starts, bodies, ends = found[own - behind_pax], found[own] + 1, after[own]
     run = Run(blocks[own, :NAME], starts * BLOCK, bodies * BLOCK, sizes[own], ends * BLOCK)
-    return run, headers.data.cast("B")
+    return run, headers.reshape(-1).data, n
 
 
 def next_length(n_headers: int, n_members: int) -> int:
@@ -90,14 +108,6 @@ def decoded(fields: Bytes) -> list[str]:
     return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
 
 
-def octal(digits: Bytes) -> Ints:
-    """Shape (k, n): k digits, first the highest, of n numbers -> (n,) numbers; a digit above 7 gives rubbish."""
-    values = np.zeros(digits.shape[1], np.int64)
-    for digit in digits:
-        values = 8 * values + digit
-    return values
-
-
 def _chain(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
     """The numbers of up to ``most`` blocks to which the sizes of headers lead; nothing is judged yet."""
     places = []
@@ -110,6 +120,14 @@ def _chain(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
     return found[: _n_leading((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
 
 
+def _leap(buffer: bytes | mmap.mmap, data: Bytes, first: int) -> Ints:
+    """As `_chain`, for a long way, along many chains at once, as far as they meet."""
+    beginnings = guesses(data, first)
+    steps = follow(data, beginnings[:-1], beginnings[1:])
+    found = steps.places[steps.chains < _n_leading(steps.arrived)]
+    return found if len(found) else _chain(buffer, first * BLOCK, LONGEST)
+
+
 def _n_leading(mask: Mask) -> int:
     """How many are true before the first that is not."""
     return len(mask) if mask.all() else int(mask.argmin())
@@ -117,13 +135,12 @@ def _n_leading(mask: Mask) -> int:
 
 def _judged(blocks: Bytes) -> tuple[Mask, Ints]:
     """Shape (n, 512) -> (n,), (n,): which are headers with plain digits, a checksum that holds and no prefix; sizes."""
-    # One row for each byte of the fields in question: numpy is fast along rows.
-    field = blocks[:, 124:156].T.copy()
-    size, checksum = field[:11] - np.uint8(ord("0")), field[24:30] - np.uint8(ord("0"))  # wrap around below "0"
+    size, checksum = digits_of(blocks[:, 124:135]), digits_of(blocks[:, 148:154])
     total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
-    sound: Mask = octal(checksum) == total - field[24:].sum(axis=0, dtype=np.int64) + 8 * ord(" ")
+    field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
+    sound: Mask = octal(checksum) == total - field + 8 * ord(" ")
     sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
-    sound &= ((field[11] == 0) | (field[11] == ord(" "))) & (field[30] == 0) & (blocks[:, 345] == 0)
+    sound &= ((blocks[:, 135] == 0) | (blocks[:, 135] == ord(" "))) & (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
     return sound, octal(size)
 
 
@@ -132,9 +149,11 @@ def _harmless(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
     harmless = np.zeros(len(blocks), np.bool_)
     rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _LARGEST_PAX))
     if len(rows):
-        bodies, lengths = data.take(found[rows] + 1, axis=0)[:, :100], sizes[rows]
+        bodies, lengths = data[:, :_LONGEST_TIME][found[rows] + 1], sizes[rows]
         # One time and nothing else, as most writers make it: "NN mtime=...\n" of NN bytes.
-        one_time = (lengths > 9) & (lengths < 100) & (_two_digits(bodies) == lengths)
+        digits = bodies[:, :2].T.astype(np.int64) - ord("0")
+        one_time = (lengths > 9) & (lengths <= _LONGEST_TIME) & (digits[0] * 10 + digits[1] == lengths)
+        one_time &= (digits >= 0).all(axis=0) & (digits < 10).all(axis=0)
         one_time &= (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
         one_time &= (bodies == _LINE_FEED).argmax(axis=1) == lengths - 1
         harmless[rows] = one_time
@@ -144,20 +163,8 @@ def _harmless(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
     return harmless
 
 
-def _two_digits(bodies: Bytes) -> Ints:
-    digits = bodies[:, :2].astype(np.int64) - 48
-    return np.where(((digits >= 0) & (digits < 10)).all(axis=1), digits @ np.array([10, 1]), -1)
-
-
 def _are_harmless(body: bytes) -> bool:
     try:
         return _HARMLESS.issuperset(pax_records(body))
     except BadHeader:
         return False
-
-
-def _with_bodies(found: Ints, after: Ints, is_file: Mask) -> Ints:
-    """The blocks of all headers, each PAX header with those of its body."""
-    counts = np.where(is_file, 1, after - found)
-    firsts = np.cumsum(counts) - counts
-    return np.repeat(found - firsts, counts) + np.arange(counts.sum())

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.plain import Run
+from shards.rows import ROW
 from shards.samples import image_rank
 from shards.tars import FOLDER, OTHER, Member
 
@@ -26,8 +27,8 @@ Mask = npt.NDArray[np.bool_]
 _DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
 
 
-def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[list[pa.Array], Counter[str]] | None:
-    """The columns of `shards.scan.ROW`, and the images by last suffix; None where anything is odd.
+def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str]] | None:
+    """The rows, as `shards.rows.ROW` has them, and the images by last suffix; None where anything is odd.
 
     Args:
         pieces: the members of one shard, in tar order.
@@ -59,8 +60,9 @@ def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[li
         pa.array(bodies[images]),
         pa.array(sizes[images]),
         pa.array((last - first + 1).astype(np.int32)),
+        pa.nulls(len(first), ROW.field("extents").type),
     ]
-    return columns, _by_suffix(image)
+    return pa.record_batch(columns, schema=ROW), _by_suffix(image)
 
 
 def _is_passed_over(member: Member) -> bool:
@@ -69,9 +71,9 @@ def _is_passed_over(member: Member) -> bool:
 
 
 def _trimmed(fields: Bytes) -> Bytes:
-    """Name fields without the columns that no name reaches; the last one is zero throughout, or that of whole fields."""
+    """Name fields without the columns that no name reaches, but for one, so that every name ends with a zero."""
     reached = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
-    return fields[:, : int(reached[-1]) + 2] if reached.size else fields[:, :1]
+    return fields[:, : int(reached[-1]) + 2] if reached.size else fields[:, :1]  # a name of 100 bytes has none
 
 
 def _are_odd(fields: Bytes) -> bool:

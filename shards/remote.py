@@ -6,11 +6,13 @@ schemes are fsspec's (``s3:`` needs the extra `s3`).
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import BinaryIO, cast
 
@@ -80,11 +82,18 @@ def _open(url: str) -> BinaryIO:
 
 @contextmanager
 def _pipe(url: str) -> Iterator[BinaryIO]:
-    # A shell, because that is what the scheme means: the user writes a command line.
-    with subprocess.Popen(url.removeprefix("pipe:"), shell=True, stdout=subprocess.PIPE) as process:
-        stream = cast(BinaryIO, process.stdout)
-        yield stream
-        # A reader that has enough may stop; the command ends by that, and its status says nothing then.
-        read_to_its_end = not stream.read(1)
+    # A shell, because that is what the scheme means: the user writes a command line. A session of its own, so that all
+    # of the line can be ended.
+    command = url.removeprefix("pipe:")
+    with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, start_new_session=True) as process:
+        stream, read_to_its_end = cast(BinaryIO, process.stdout), False
+        try:
+            yield stream
+            read_to_its_end = not stream.read(1)
+        finally:
+            # A reader that has enough may stop; the status says nothing then.
+            if not read_to_its_end:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
     if read_to_its_end and process.returncode != 0:
         raise NotShards(f"the command ends with status {process.returncode}", shard=url)

@@ -17,23 +17,10 @@ from shards.names import locate
 from shards.oddities import member_faults, sample_faults, shortened
 from shards.refusal import refusal
 from shards.regular import regular_rows
-from shards.samples import Sample, chosen, group, link_targets
+from shards.rows import rows_of
+from shards.samples import group, link_targets
 from shards.sources import Source, opening
 from shards.tars import HARD_LINK, Member, pieces
-
-#: A row without its shard.
-ROW = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("image", pa.string()),
-        pa.field("image_offset", pa.int64()),
-        pa.field("image_size", pa.int64()),
-        pa.field("members", pa.int32(), nullable=False),
-        pa.field("extents", pa.list_(pa.struct([("offset", pa.int64()), ("size", pa.int64())]))),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
     with opening(locate(root, path)) as source:
         why = refusal(source.buffer, path)
         if why is not None:
-            return Scan(None, _rows([], None), Counter(), (why,))
+            return Scan(None, rows_of([], None), Counter(), (why,))
         return _scan(source, path, check, image)
 
 
@@ -94,9 +81,7 @@ def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
     shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
     regular = None if check else regular_rows(parts, image)
     if regular is not None:
-        columns, images = regular
-        rows = pa.record_batch([*columns, pa.nulls(len(columns[0]), ROW.field("extents").type)], schema=ROW)
-        return Scan(shard, rows, images, tuple(shortened(faults)))
+        return Scan(shard, *regular, tuple(shortened(faults)))
     links = link_targets(parts) if linked else {}
     grouped = group(parts, links)
     faults += [*member_faults(parts, path, links), *sample_faults(grouped, path, image)]
@@ -105,23 +90,7 @@ def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
     if check:
         faults += check_samples(source.buffer, path, grouped.samples, image)
     images = count_images(grouped.samples, image, faults if check else [])
-    return Scan(shard, _rows(grouped.samples, image), images, tuple(shortened(faults)))
-
-
-def _rows(samples: list[Sample], image: str | None) -> pa.RecordBatch:
-    extents = [sample.extents() for sample in samples]
-    images = [chosen(sample.images(image)) for sample in samples]
-    columns = [
-        [sample.key for sample in samples],
-        [runs[0][0] for runs in extents],
-        [sum(size for _, size in runs) for runs in extents],
-        [None if part is None else part.extension for part in images],
-        [None if part is None else part.body for part in images],
-        [None if part is None else part.size for part in images],
-        [len(sample.parts) for sample in samples],
-        [None if len(runs) == 1 else [{"offset": o, "size": s} for o, s in runs] for runs in extents],
-    ]
-    return pa.record_batch([pa.array(values, column.type) for values, column in zip(columns, ROW)], schema=ROW)
+    return Scan(shard, rows_of(grouped.samples, image), images, tuple(shortened(faults)))
 
 
 def state(locator: str) -> tuple[int, str]:

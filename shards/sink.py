@@ -13,17 +13,14 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from .chains import Blocks
+from .blocks import Blocks, Places
 from .headers import BLOCK
-
-Places = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 20
 #: Bytes after which the disk is set to work on what is written so far.
-_STRETCH = 16 << 20
+_STRETCH = 8 << 20
 
 
 class Sink:

@@ -16,7 +16,7 @@ from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader, Header, Records
 from shards.names import split_name, storable
-from shards.plain import SHORTEST, Run, decoded, next_length, plain_run
+from shards.plain import SHORTEST, Run, decoded, next_length, plain_runs
 
 Buffer = bytes | mmap.mmap
 Bytes = bytes | memoryview
@@ -99,9 +99,9 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
     """As `walk`, but plain members that follow one another come as one `Run`, which is many times faster."""
     state = _Walk()
     while state.place + BLOCK <= len(buffer):
-        run = _take_run(buffer, state, on_header)
-        if run is not None:
-            yield run
+        before = state.place
+        yield from _take_runs(buffer, state, on_header)
+        if state.place > before:
             continue
         block = buffer[state.place : state.place + BLOCK]
         if not any(block[:8]) and not any(block):
@@ -125,20 +125,18 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
     yield from _end_faults(buffer, shard, state)
 
 
-def _take_run(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Run | None:
+def _take_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[Run]:
     """Take the plain members that come next, unless an extension has been read that says more of them."""
     if state.start is not None or state.common:
-        return None
-    found = plain_run(buffer, state.place, state.run_length)
-    if found is None:
-        state.run_length = SHORTEST
-        return None
-    run, header_bytes = found
-    on_header(header_bytes)
-    state.run_length = next_length(state.run_length, len(run.names))
-    state.place, state.n_end_blocks = int(run.ends[-1]), 0
-    state.n_after_end += len(run.names) if state.after_end is not None else 0
-    return run
+        return
+    n_members = 0
+    for run, header_bytes in plain_runs(buffer, state.place, state.run_length):
+        on_header(header_bytes)
+        n_members += len(run.names)
+        state.place, state.n_end_blocks = int(run.ends[-1]), 0
+        state.n_after_end += len(run.names) if state.after_end is not None else 0
+        yield run
+    state.run_length = next_length(state.run_length, n_members)
 
 
 def next_header(buffer: Buffer, place: int) -> int:

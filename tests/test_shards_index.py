@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +64,17 @@ class TestShards:
         (tmp_path / "big").write_bytes(bytes(1 << 20))
         with remote.opening(f"pipe:cat {tmp_path}/big") as stream:
             assert stream.read(3) == bytes(3)
+
+    def test_the_command_of_a_pipe_ends_with_the_generator_that_reads_it(self) -> None:
+        def first_lines() -> Iterator[bytes]:
+            with remote.opening("pipe:echo $$; sleep 1000 & sleep 1000") as stream:
+                yield from stream
+
+        lines = first_lines()
+        shell = int(next(lines))
+        lines.close()  # type: ignore[attr-defined]
+        with pytest.raises(ProcessLookupError):
+            os.kill(shell, 0)
 
     def test_a_remote_shard_that_cannot_be_opened_says_so(self) -> None:
         with pytest.raises(NotShards, match=r"nowhere://x/0.tar: cannot be opened"):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shard_makers import indexed, make_store, numbered, write_tar
 
 from shards import plan
-from shards.chains import blocks_of, checksum, header_blocks, stretches
+from shards.blocks import blocks_of, stretches
+from shards.chains import checksum, header_blocks
 from shards.errors import ShardError
 from shards.index import Index
 from shards.scan import state

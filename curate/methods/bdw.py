@@ -17,6 +17,9 @@ from curate.config import BeliefConfig
 from curate.methods.base import Summary, on_host
 from curate.randomness import generator
 
+#: Rows whose weights are drawn in one go; part of what a seed means, so never changed.
+DRAWN_AT_ONCE = 1 << 16
+
 
 class Bdw:
     """State of one row an example: log a, log b, their velocities and last step where there is momentum,
@@ -47,13 +50,16 @@ class Bdw:
         """Bring each row to the step of its visit and draw its weight, in row order, keyed by the epoch."""
         if self.config.meta_momentum:
             self._coast(rows, visit)
-        log_a, log_b = self.log_a[rows], self.log_b[rows]
-        drawn = beta.draw(log_a, log_b, generator(self.seed, "beta", epoch))
-        slopes = (drawn.by_log_a, drawn.by_log_b)
-        if self.config.expected_gradient:
-            slopes = beta.expected_gradients(log_a, log_b)
-        for table, values in ((self.weight, drawn.weight), (self.by_log_a, slopes[0]), (self.by_log_b, slopes[1])):
-            table[rows] = values.to(table)
+        draws = generator(self.seed, "beta", epoch)
+        # In parts, so that the float64 of a draw takes no memory that grows with the store.
+        for part in torch.split(rows, DRAWN_AT_ONCE):
+            log_a, log_b = self.log_a[part], self.log_b[part]
+            drawn = beta.draw(log_a, log_b, draws)
+            slopes = (drawn.by_log_a, drawn.by_log_b)
+            if self.config.expected_gradient:
+                slopes = beta.expected_gradients(log_a, log_b)
+            for table, values in ((self.weight, drawn.weight), (self.by_log_a, slopes[0]), (self.by_log_b, slopes[1])):
+                table[part] = values.to(table)
 
     def weights(self, rows: Tensor) -> Tensor:
         """The epoch's draw of each row."""

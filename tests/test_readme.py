@@ -1,0 +1,76 @@
+"""The README says what is so: its verbs, options, links, queries, and the files it sends a reader to."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import toyset
+
+from curate.cli import VERBS
+from curate.cli import curate as command
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ["README.md", "CHANGELOG.md", "curate/METHOD.md", "curate/LEDGER.md", "shards/FORMAT.md"]
+
+
+def blocks(language):
+    """The code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_every_verb_has_its_row_in_order():
+    """The table of the verbs is the command line's own list."""
+    rows = re.findall(r"^\| `curate (\w+)", README, re.MULTILINE)
+    assert rows == list(VERBS)
+
+
+def test_every_option_that_is_named_exists():
+    """`--name` in a `curate VERB` example or row is an option of that verb."""
+    context = command.make_context("curate", ["--help"], resilient_parsing=True)
+    for verb, rest in re.findall(r"`curate (\w+)([^`]*)`", README):
+        found = command.get_command(context, verb)
+        if verb == "pack":
+            found = found.commands["imagefolder"]
+        known = {flag for parameter in found.params for flag in parameter.opts}
+        used = {word for word in shlex.split(rest) if word.startswith("--")}
+        assert used <= known, (verb, used - known)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    """Every relative link and picture is a file of the repository."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert "://" in target or ((ROOT / page).parent / target).exists(), target
+
+
+def test_files_of_the_reading_order_exist():
+    """Names ending in .py or .md in the reading order are files, alone or in the package last named."""
+    part = README.split("## Reading the code")[1]
+    for name in re.findall(r"`([\w/]+\.(?:py|md))`", part):
+        assert any((ROOT / folder / name).exists() for folder in ("", "curate", "shards")), name
+
+
+def test_the_queries_and_the_library_call_run(tmp_path, monkeypatch):
+    """DuckDB, Polars and pandas on a real run, made by the README's own call with small options."""
+    import duckdb
+
+    toyset.make_store(tmp_path / "shards", 48)
+    toyset.make_target(tmp_path / "target", 30)
+    monkeypatch.chdir(tmp_path)
+    call, *queries = blocks("python")
+    call = call.replace("shards/{000..099}.tar", "shards").replace(
+        '"pretext": "rotation"', f"**{ {**toyset.FAST, 'epochs': 2}!r}"
+    )
+    exec(compile(call, "README.md", "exec"), {})
+    (sql,) = blocks("sql")
+    assert len(duckdb.sql(sql).fetchall()) >= 10
+    for query in queries:
+        lines = query.strip().splitlines()
+        names: dict[str, object] = {}
+        exec(compile("\n".join(lines[:-1]), "README.md", "exec"), names)
+        assert len(eval(lines[-1], names)) > 0
