@@ -5,7 +5,7 @@ What curated shards are judged by, and what any other pipeline would do with the
 
 from __future__ import annotations
 
-import time
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ class PretrainSummary:
     Args:
         images: that decode.
         epochs, steps: trained in all; the last epoch may be a part of one.
-        seconds: of this call.
+        loss: the pretext's mean over the last epoch.
+        seconds: of all epochs, this call's and earlier ones'.
     """
 
     images: int
     epochs: int
     steps: int
+    loss: float
     seconds: float
 
 
@@ -52,7 +54,7 @@ def pretrain(
     Raises:
         Misuse, ShardError, CurateError: as `curate.run.run`.
     """
-    started, said = time.perf_counter(), progress or Silent()
+    said = progress or Silent()
     options = {**options, "store": store, "target": "", "method": "uniform"}
     if steps is not None and "epochs" in options:
         raise Misuse("--steps and --epochs both say how long to train; give one")
@@ -74,8 +76,9 @@ def pretrain(
             append_metrics(out / "metrics.jsonl", report)
             checkpoint.finish(out, epoch, job.state, 0)
             said.report(report)
-    seconds_in_all = round(time.perf_counter() - started, 3)
-    return PretrainSummary(len(trainable(job.examples)), last, job.state.step, seconds_in_all)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    spent = round(sum(sum(line["seconds"].values()) for line in lines), 3)
+    return PretrainSummary(len(trainable(job.examples)), last, job.state.step, lines[-1]["pretext_loss"], spent)
 
 
 def epochs_for(steps: int, config: RunConfig, out: Path) -> int:

@@ -23,7 +23,7 @@ _KINDS = np.zeros(256, dtype=np.uint8)
 _KINDS[list(b"0\x007")], _KINDS[list(b"xXLK")], _KINDS[list(b"123456")] = _FILE, _EXTENSION, _BODILESS
 #: Runs that are looked at together: enough for numpy, few enough for their headers to stay in the processor's cache.
 _TOGETHER = 1024
-#: Chains that are begun where nothing is known, the blocks between their beginnings, and how many are looked at there.
+#: Chains that are begun where nothing is known, the blocks between their beginnings at most, and those looked at there.
 _AHEAD, _APART, _NEAR = 256, 512, 64
 #: Bytes 256 to 259 of a header: the end of an empty link name, and the beginning of "ustar".
 _LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
@@ -113,7 +113,8 @@ def guesses(blocks: Blocks, first: int) -> Places:
     Returns:
         Shape (n,), int64, increasing, n from 1 to `_AHEAD`.
     """
-    begins = first + _APART * np.arange(1, _AHEAD)
+    apart = max(2 * _NEAR, min(_APART, (len(blocks) - first) // _AHEAD))
+    begins = first + apart * np.arange(1, _AHEAD)
     begins = begins[begins + _NEAR <= len(blocks)]
     seems = blocks.view("<u4")[:, 64][begins[:, None] + np.arange(_NEAR)] == _LOOKS_LIKE_A_HEADER
     return np.concatenate(([first], (begins + seems.argmax(axis=1))[seems.any(axis=1)]))

@@ -20,7 +20,7 @@ from .errors import ShardError
 from .headers import BLOCK
 from .members import parts_of, walked_samples
 from .names import locate
-from .publish import publishing
+from .publish import placing
 from .ranges import ends_early
 from .samples import Part
 from .scan import Shard
@@ -70,7 +70,7 @@ class Written:
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Called with a shard's number and what it is made of; publishes it in ``folder``.
+    """Called with a shard's number and what it is made of; writes it to ``folder``, which the caller syncs.
 
     Args:
         root: of the source's shard set.
@@ -84,7 +84,7 @@ class CopyTask:
         """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
         number, draws = item
         path = self.folder / shard_name(number)
-        with publishing(path) as file, hashing(file) as sink:
+        with placing(path) as file, hashing(file) as sink:
             parts = [_copy(self.root, draw, sink) for draw in draws]
             sink.put(END)
         offsets, sizes, images, anew = zip(*parts, strict=True)

@@ -135,9 +135,8 @@ def finish(folder: Path, marker: dict[str, Any]) -> None:
 
 
 def forget_beginning(folder: Path) -> None:
-    """Remove what a kill between the marker and here would leave."""
+    """Remove what a kill between the marker and here would leave; beside the marker it does no harm, so no sync."""
     (folder / BEGUN).unlink(missing_ok=True)
-    sync_folder(folder)
 
 
 def _may_be_mine(name: str) -> bool:

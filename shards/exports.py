@@ -17,7 +17,7 @@ from .errors import ShardError
 from .index import Index
 from .members import parts_of, walked_samples
 from .names import is_safe
-from .publish import publish_bytes, publish_json, publishing
+from .publish import as_json, placing, publishing
 from .sources import opening
 from .stream import samples
 from .tars import FILE
@@ -40,11 +40,12 @@ def wids_index(index: Index) -> dict[str, Any]:
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
 
 
-def publish_counts(index: Index, folder: Path) -> None:
-    """Write ``sizes.json``, ``__len__`` and ``shards.json`` into ``folder``."""
-    publish_json(folder / SIZES, sizes(index))
-    publish_bytes(folder / LENGTH, f"{len(index)}\n".encode("ascii"))
-    publish_json(folder / WIDS, wids_index(index))
+def place_counts(index: Index, folder: Path) -> None:
+    """Write ``sizes.json``, ``__len__`` and ``shards.json`` into ``folder``, which the caller syncs."""
+    files = {SIZES: as_json(sizes(index)), LENGTH: f"{len(index)}\n".encode("ascii"), WIDS: as_json(wids_index(index))}
+    for name, data in files.items():
+        with placing(folder / name) as file:
+            file.write(data)
 
 
 def dali_lines(index: Index, number: int) -> Iterator[str]:

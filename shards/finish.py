@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from . import curated, exports, plan
 from .copying import Written
 from .index import FILE_NAME as INDEX
-from .index import SCHEMA, SHARD, Index, save
+from .index import SCHEMA, SHARD, Index, write
 from .plan import OUTCOMES
-from .publish import publishing
+from .publish import placing, sync_folder
 
 Rows = npt.NDArray[np.int64]
 
@@ -79,9 +79,11 @@ def finish(index: Index, manifest: pa.Table, out: Path, work: Work, written: Seq
     counts = plan.counts_by_shard(index, work.outcome)
     plan.check_conservation(index, counts, _found(index, made))
     summary = _summary(counts, made, written)
-    save(made, out / INDEX)
-    _publish_manifest(manifest, work, out / curated.MANIFEST)
-    exports.publish_counts(made, out)
+    with placing(out / INDEX) as file:
+        write(made, file, out)
+    _place_manifest(manifest, work, out / curated.MANIFEST)
+    exports.place_counts(made, out)
+    sync_folder(out)  # shards and all: the marker must not outlast what it stands for
     curated.finish(out, _marker(index, out, work, summary, counts, written))
     return summary
 
@@ -135,12 +137,12 @@ def _summary(counts: Rows, made: Index, written: Sequence[Written]) -> RewriteSu
     )
 
 
-def _publish_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
+def _place_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
     """Write exactly what was written as ``shard``, ``key``, ``row``, with the footer of the manifest that made it."""
     shard = work.held["shard"].cast(pa.string())
     table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
     footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
-    with publishing(path) as file:
+    with placing(path) as file:
         pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd")
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +131,13 @@ def build(
 
 def save(index: Index, path: Path) -> None:
     """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move."""
-    inside = not remote.is_url(index.root) and path.parent.resolve() == Path(index.root).resolve()
+    with publishing(path) as file:
+        write(index, file, path.parent)
+
+
+def write(index: Index, file: BinaryIO, folder: Path) -> None:
+    """Write the bytes of an index that is going to lie in ``folder``."""
+    inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
     footer = {
         "version": FORMAT_VERSION,
         "tool": f"curate-bdw {version('curate-bdw')}",
@@ -139,8 +145,7 @@ def save(index: Index, path: Path) -> None:
         "shards": [asdict(shard) for shard in index.shards],
     }
     table = index.table.combine_chunks().replace_schema_metadata({_FOOTER: json.dumps(footer).encode()})
-    with publishing(path) as file:
-        pq.write_table(table, file, compression="zstd", row_group_size=1 << 20)
+    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20)
 
 
 def load(path: Path, root: str | None = None) -> Index:

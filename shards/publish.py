@@ -22,6 +22,17 @@ def publishing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: disk full, no permission; nothing is left under either name then.
     """
+    with placing(path) as file:
+        yield file
+    sync_folder(path.parent)
+
+
+@contextmanager
+def placing(path: Path) -> Iterator[BinaryIO]:
+    """As `publishing`, for one of many files of a folder: their names last from the `sync_folder` that ends them all.
+
+    A power cut before that may take the file away, whole; what stands under its name is complete in any case.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -33,7 +44,6 @@ def publishing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
@@ -43,8 +53,13 @@ def publish_bytes(path: Path, data: bytes) -> None:
 
 
 def publish_json(path: Path, value: Any) -> None:
-    """Write ``value`` as indented JSON with a final newline, keys in the order given."""
-    publish_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8"))
+    """Write ``value`` to ``path`` as `as_json` has it, whole or not at all."""
+    publish_bytes(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """``value`` as indented JSON with a final newline, keys in the order given."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8")
 
 
 @contextmanager

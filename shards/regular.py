@@ -71,9 +71,9 @@ def _is_passed_over(member: Member) -> bool:
 
 
 def _trimmed(fields: Bytes) -> Bytes:
-    """Name fields without the columns that no name reaches, but for one, so that every name ends with a zero."""
+    """Name fields without the columns that no name reaches."""
     reached = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
-    return fields[:, : int(reached[-1]) + 2] if reached.size else fields[:, :1]  # a name of 100 bytes has none
+    return fields[:, : int(reached[-1]) + 1] if reached.size else fields[:, :1]
 
 
 def _are_odd(fields: Bytes) -> bool:

@@ -37,6 +37,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "scipy": ("curate.pruner", "curate.statistics"),
     "sklearn": ("curate.downstream.*", "curate.experiments.*"),
     "nmslib": ("curate.methods.nn",),
+    "threadpoolctl": ("curate.experiments.*",),
     "matplotlib": ("curate.plots",),
     "tqdm": ("curate.progress",),
     "click": ("curate.cli*",),

@@ -29,13 +29,13 @@ def store(tmp_path: Path) -> Index:
 
 def test_counts_are_those_open_clip_sums_up(store: Index, tmp_path: Path) -> None:
     """open_clip adds the numbers in sizes.json by shard name, or reads one number from __len__."""
-    exports.publish_counts(store, tmp_path)
+    exports.place_counts(store, tmp_path)
     assert json.loads((tmp_path / "sizes.json").read_text()) == {"00000.tar": 2, "sub/00001.tar": 1}
     assert int((tmp_path / "__len__").read_text()) == 3
 
 
 def test_the_wids_index_lists_file_samples_and_bytes(store: Index, tmp_path: Path) -> None:
-    exports.publish_counts(store, tmp_path)
+    exports.place_counts(store, tmp_path)
     wids = json.loads((tmp_path / "shards.json").read_text())
     assert (wids["wids_version"], wids["__kind__"]) == (1, "wids-shard-index-v1")
     for shard, samples in zip(wids["shardlist"], (2, 1), strict=True):

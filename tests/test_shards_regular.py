@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BODIES, FORMATS, TIMES, Content, contents, tar_bytes, tar_of
+from tar_makers import END, member
 
 from shards.check import count_images
 from shards.faults import Fault
@@ -83,12 +84,15 @@ def test_what_nearly_every_shard_is_made_of_is_regular(keys: list[str], folder: 
     "names",
     [
         ["a.jpg", "b.jpg", "a.cls"],  # apart
+        ["a.jpg", "b.jpg", "a.png"],
         ["a.jpg", "a.jpg"],  # an extension twice
         ["a.jpg", "a.JPG"],
         ["a.jpg", "a.png"],  # several images
         ["a.cls"],  # no image
         ["a.jpg", "README"],  # no key
         ["a.jpg", ".hidden"],
+        [".jpg"],
+        ["d/.jpg"],
         ["a.jpg", "__meta__/x.jpg"],
         ["../a.jpg"],  # unsafe
         ["/a.jpg"],
@@ -106,11 +110,17 @@ def test_an_empty_image_is_left_to_the_exact_half_and_an_empty_sidecar_is_not() 
 
 
 def test_rubbish_behind_the_end_of_a_name_is_left_to_the_exact_half() -> None:
-    (run,) = parts_of(tar_of([("a.jpg", b"x")]))
-    assert isinstance(run, Run)
-    names = run.names.copy()
-    names[0, 6] = ord("b")
-    assert regular_rows([run._replace(names=names)], None) is None
+    tar = member(b"a.jpg", b"x") + member(b"a.cls", b"1") + member(b"a.cls\0b", b"2") + END
+    assert not hold_equal(tar, None)  # an extension twice, which the rubbish hides
+
+
+def test_a_gap_inside_a_sample_is_left_to_the_exact_half() -> None:
+    tar = member(b"a.jpg", b"x") + member(b"d", kind=b"5") + member(b"a.cls", b"1") + END
+    assert not hold_equal(tar, None)
+
+
+def test_the_extension_that_is_wanted_wins_over_one_that_only_ends_with_it() -> None:
+    assert hold_equal(tar_of([("a.l.jpg", b"1"), ("a.jpg", b"2")]), "jpg")
 
 
 def test_folders_are_passed_over_and_other_members_are_left_to_the_exact_half() -> None:

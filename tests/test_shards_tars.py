@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import tarfile
 from dataclasses import replace
 
@@ -11,68 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BODIES, FORMATS, TIMES, keys, tar_of
+from tar_makers import END, faults, found, header, listed, member, names, padded, pax, summed
 
 from shards import headers
 from shards.faults import Fault
 from shards.headers import BLOCK, BadHeader
-from shards.plain import LONGEST, SHORTEST, Run, next_length
 from shards.refusal import refusal
-from shards.tars import MOST_EXTENSION, Member, next_header, pieces, walk
-
-END = bytes(2 * BLOCK)
-
-
-def header(name: bytes, size: int = 0, kind: bytes = b"0", link: bytes = b"", size_field: bytes = b"") -> bytes:
-    """A ustar header by hand."""
-    fields = (name, b"0000644\0", b"0001000\0", b"0001000\0", size_field or b"%011o\0" % size, b"%011o\0" % 0)
-    start = struct.pack("100s8s8s8s12s12s", *fields)
-    rest = struct.pack("c100s8s", kind, link, b"ustar\00000")
-    return summed((start + b" " * 8 + rest).ljust(BLOCK, b"\0"))
-
-
-def summed(block: bytes, signed: bool = False) -> bytes:
-    """A header with its checksum made right."""
-    blank = block[:148] + b" " * 8 + block[156:]
-    total = sum(byte - 256 if signed and byte > 127 else byte for byte in blank)
-    return blank[:148] + b"%06o\0 " % total + blank[156:]
-
-
-def padded(body: bytes) -> bytes:
-    return body + bytes(-len(body) % BLOCK)
-
-
-def member(name: bytes, body: bytes = b"", kind: bytes = b"0", link: bytes = b"") -> bytes:
-    return header(name, len(body), kind, link) + padded(body)
-
-
-def pax(*records: bytes, kind: bytes = b"x") -> bytes:
-    """A PAX header; each record is ``keyword=value``."""
-    return member(b"PaxHeaders/x", b"".join(line(record) for record in records), kind)
-
-
-def line(record: bytes) -> bytes:
-    n = len(record) + 2
-    n += len(str(n + len(str(n))))
-    return b"%d %s\n" % (n, record)
-
-
-def found(tar: bytes) -> tuple[list[Member], list[Fault]]:
-    both = list(walk(tar, "x.tar"))
-    return [one for one in both if isinstance(one, Member)], [one for one in both if isinstance(one, Fault)]
-
-
-def names(tar: bytes) -> list[str]:
-    return [one.name for one in found(tar)[0]]
-
-
-def faults(tar: bytes) -> list[tuple[str, int | None]]:
-    return [(fault.kind, fault.offset) for fault in found(tar)[1]]
-
-
-def listed(tar: bytes) -> list[tuple[str, int, int, int]]:
-    """Name, first block, body and size of every member, by Python's reader."""
-    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
-        return [(one.name, one.offset, one.offset_data, one.size if one.isreg() else 0) for one in archive]
+from shards.tars import MOST_EXTENSION, next_header
 
 
 class TestAgainstTarfile:
@@ -107,64 +51,6 @@ class TestAgainstTarfile:
         assert [one.kind for one in members] == list(kinds.values())
         assert [(one.name, one.header, one.body, one.size) for one in members] == listed(tar)
         assert [one.link for one in members if one.link] == ["target" * 30] * 2
-
-    def test_runs_and_single_steps_give_the_same_members(self) -> None:
-        files = [(f"{number:04d}.{ext}", bytes(number % 700)) for number in range(1200) for ext in ("jpg", "cls")]
-        for mtime in (0, 0.5):
-            tar = tar_of(files, tarfile.PAX_FORMAT, mtime)
-            whole = list(pieces(tar, "x.tar"))
-            assert all(isinstance(piece, Run) for piece in whole)
-            assert len(whole) >= 3  # 2,400 members or 4,800 headers, at most 1,024 headers a run
-            # A prefix of the ustar form is left to the single steps; the other members stay plain.
-            mixed = [("deep/" * 25 + "x.jpg", b"1"), *files[:5]]
-            assert names(tar_of(mixed, tarfile.USTAR_FORMAT)) == [name for name, _ in mixed]
-
-    def test_the_header_bytes_are_the_same_however_the_tar_is_walked(self) -> None:
-        tar = tar_of([("a.jpg", b"1" * 600), ("b.jpg", b"2")], tarfile.PAX_FORMAT, 0.5)
-        read: list[bytes] = []
-        list(walk(tar, "x.tar", lambda data: read.append(bytes(data))))
-        # Two members: a PAX header, its body, the header, each a block; bodies of two blocks and one.
-        assert b"".join(read) == tar[: 3 * BLOCK] + tar[5 * BLOCK : 8 * BLOCK]
-
-    @given(st.lists(st.sampled_from([0, 1, 600, 40_000]), min_size=1, max_size=40), TIMES)
-    def test_close_and_far_members_are_found_alike(self, sizes: list[int], mtime: float) -> None:
-        tar = tar_of([(f"{number}.jpg", bytes(size)) for number, size in enumerate(sizes)], mtime=mtime)
-        assert [(one.name, one.header, one.body, one.size) for one in found(tar)[0]] == listed(tar)
-
-    @settings(max_examples=200)
-    @given(
-        st.lists(st.tuples(keys(), BODIES), min_size=1, max_size=12),
-        TIMES,
-        st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 255)), max_size=4),
-    )
-    def test_members_come_the_same_in_runs_and_in_single_steps_damaged_or_not(
-        self, files: list[tuple[str, bytes]], mtime: float, damage: list[tuple[int, int]]
-    ) -> None:
-        tar = bytearray(tar_of(files, mtime=mtime))
-        for place, value in damage:
-            tar[place % len(tar)] = value
-        comment = pax(b"comment=x", kind=b"g")  # behind a global header the walk takes no runs
-        shift = len(comment)
-        quick, slow = found(bytes(tar)), found(comment + bytes(tar))
-        moved = [
-            one._replace(header=one.header - shift, body=one.body - shift, end=one.end - shift, link=alike.link)
-            for one, alike in zip(slow[0], quick[0])
-        ]
-        assert (quick[0], len(slow[0])) == (moved, len(moved))
-        assert [(one.kind, one.key, (one.offset or 0) - shift) for one in slow[1]] == [
-            (one.kind, one.key, one.offset or 0) for one in quick[1]
-        ]
-
-    def test_a_tar_inside_a_tar_is_one_member(self) -> None:
-        inner = tar_of([(f"{number}.jpg", b"x") for number in range(20)])
-        tar = tar_of([("0.tar", inner), ("1.jpg", b"y"), ("2.tar", inner)])
-        assert names(tar) == ["0.tar", "1.jpg", "2.tar"]
-
-    def test_a_run_grows_where_members_are_plain_and_is_short_again_where_few_are(self) -> None:
-        # A quarter of the headers in plain members is enough: behind a PAX header each, half of them are.
-        assert next_length(128, 32) == 256
-        assert next_length(128, 31) == SHORTEST
-        assert next_length(LONGEST, LONGEST) == LONGEST
 
 
 class TestForms:

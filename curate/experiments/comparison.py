@@ -56,6 +56,11 @@ def accuracy(trials: list[Trial]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
+def loss(trials: list[Trial]) -> float:
+    """Mean pretext loss of the last epochs: how much the task had left to teach."""
+    return float(np.mean([trial.trained.loss for trial in trials]))
+
+
 def seconds(trials: list[Trial]) -> float:
     """Mean seconds of one training."""
     return float(np.mean([trial.trained.seconds for trial in trials]))
