@@ -55,7 +55,7 @@ def advance(job: Job, out: Path, epoch: int, said: Progress) -> int:
         return job.generation
     generation = job.generation + 1
     try:
-        _rewrite(job, out, epoch, folder(out, generation))
+        _rewrite(job, out, epoch, folder(out, generation), said)
     except NoSpace as error:
         said.note(f"shards not rewritten after epoch {epoch}: {error}")
         return job.generation
@@ -73,9 +73,9 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
             shutil.rmtree(path)
 
 
-def curated(job: Job, out: Path, epoch: int) -> RewriteSummary:
+def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
     """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there."""
-    summary = _rewrite(job, out, epoch, out / "curated")
+    summary = _rewrite(job, out, epoch, out / "curated", said)
     if not job.config.machine.keep_generations and (out / "shards").is_dir():
         shutil.rmtree(out / "shards")
     return summary
@@ -87,7 +87,7 @@ def undecodable_rows(error: Codes) -> Ints:
     return np.flatnonzero(~np.isin(error, known_before)).astype(np.int64)
 
 
-def _rewrite(job: Job, out: Path, epoch: int, to: Path) -> RewriteSummary:
+def _rewrite(job: Job, out: Path, epoch: int, to: Path, said: Progress) -> RewriteSummary:
     table, _ = manifest.read(manifest.path_of(out, epoch))
     options = RewriteOptions(
         shard_size=job.config.output.shard_size,
@@ -95,7 +95,9 @@ def _rewrite(job: Job, out: Path, epoch: int, to: Path) -> RewriteSummary:
         rename=job.config.output.rename == "prefix",
         undecodable="keep" if job.config.output.undecodable == "keep" else "drop",
     )
-    return rewrite(job.index, table, to, undecodable=undecodable_rows(job.examples.error), options=options)
+    broken = undecodable_rows(job.examples.error)
+    with said.shards("rewriting"):
+        return rewrite(job.index, table, to, undecodable=broken, options=options)
 
 
 def _shelf(at: Path) -> Shelf:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Protocol, Self
 
 from tqdm import tqdm
 
 from curate.records import EpochReport
+from shards.tasks import watched
 
 
 class Progress(Protocol):
@@ -28,6 +31,9 @@ class Progress(Protocol):
 
     def report(self, report: EpochReport) -> None:
         """An epoch is done and written."""
+
+    def shards(self, label: str) -> AbstractContextManager[None]:
+        """A block of work on shards."""
 
     def __enter__(self) -> Self: ...
 
@@ -49,12 +55,29 @@ class Silent:
 
     def report(self, report: EpochReport) -> None: ...
 
+    def shards(self, label: str) -> AbstractContextManager[None]:
+        """Nothing around the block."""
+        return nullcontext()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@contextmanager
+def shard_bar(label: str) -> Iterator[None]:
+    """A bar on stderr over the shards of whatever is done in the block, once that takes more than a moment."""
+    with tqdm(unit="shard", desc=label, file=sys.stderr, dynamic_ncols=True, delay=2, leave=False) as bar:
+
+        def tell(n_done: int, total: int) -> None:
+            bar.total = total
+            bar.update(n_done - bar.n)
+
+        with watched(tell):
+            yield
 
 
 class Bar(Silent):
@@ -91,6 +114,10 @@ class Bar(Silent):
             meta = f" meta {numbers['meta_loss']:.4g}" if numbers["meta_loss"] else ""
             self.bar.set_postfix_str(f"loss {numbers['pretext_loss']:.4g}{meta}", refresh=False)
         self.bar.update(images)
+
+    def shards(self, label: str) -> AbstractContextManager[None]:
+        """A bar of its own, gone when the block ends."""
+        return shard_bar(label)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

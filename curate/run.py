@@ -81,7 +81,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
         for epoch in range(done + 1, last + 1):
             _epoch(job, out, run_id, epoch, said)
     ledger.write_final(out)
-    shared = generations.curated(job, out, last).shared_keys
+    shared = generations.curated(job, out, last, said).shared_keys
     if shared:
         said.note(f"{shared} kept keys are in several shards: readers that ignore shards mix them; see --rename prefix")
     kept, seconds = int(job.examples.kept.sum()), round(time.perf_counter() - started, 3)

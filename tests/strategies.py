@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-#: Letters of names: any Unicode but NUL, the slash, the dot (given apart) and lone surrogates. No line feed: behind one,
-#: a dot in a folder ends the key for webdataset and so for us.
+#: Letters of names: any Unicode but NUL, the slash, the dot (given apart) and lone surrogates. No line feed:
+#: behind one, a dot in a folder ends the key for webdataset and so for us.
 LETTERS = st.characters(exclude_characters="\0/.\n", exclude_categories=("Cs",))
 WORDS = st.text(LETTERS, min_size=1, max_size=12)
 #: A folder may have dots, anywhere but alone.

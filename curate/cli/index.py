@@ -41,6 +41,7 @@ def index(
       curate index store --check
       curate index 's3://bucket/{000..099}.tar' --index store.parquet
     """
+    from curate.progress import shard_bar
     from shards import names, remote
     from shards.index import build, save
     from shards.publish import publish_json
@@ -49,9 +50,9 @@ def index(
     if place is None and remote.is_url(shard_set.root):
         raise Misuse(f"{shards}: is remote; say where the index goes with --index FILE")
     place = place or Path(shard_set.root) / "index.parquet"
-    found, report = build(
-        shard_set, workers=default_workers(workers), check=check, image=image, skip_bad=skip_bad_shards
-    )
+    processes = max(1, default_workers(workers))
+    with shard_bar("indexing"):
+        found, report = build(shard_set, workers=processes, check=check, image=image, skip_bad=skip_bad_shards)
     save(found, place)
     publish_json(place.with_name(f"{place.stem}.report.json"), report.record())
     for fault in report.faults[:SHOWN]:

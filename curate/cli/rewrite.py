@@ -38,6 +38,7 @@ def rewrite(
       curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
     """
     from curate.opening import open_index
+    from curate.progress import shard_bar
     from shards.manifests import read_manifest
     from shards.rewrite import RewriteOptions
     from shards.rewrite import rewrite as copy
@@ -45,6 +46,7 @@ def rewrite(
     processes = max(1, default_workers(workers))
     index = open_index(store, place, processes)
     options = RewriteOptions(shard_size, processes, rename == "prefix", "keep" if undecodable == "keep" else "drop")
-    summary = copy(index, read_manifest(manifest), out, options=options)
+    with shard_bar("rewriting"):
+        summary = copy(index, read_manifest(manifest), out, options=options)
     counts = ", ".join(f"{n:,} {name}" for name, n in summary.counts.items() if n)
     print_result(summary, as_json, f"{summary.shards} shards, {summary.bytes:,} bytes ({counts})\nshards {out}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option
+from curate.cli.options import default_workers, json_option, workers_option
 from curate.errors import CurateError
 
 
@@ -15,8 +15,9 @@ from curate.errors import CurateError
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--against", metavar="SHARDS", help="The store: also prove that the bytes are its bytes.")
 @click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@workers_option
 @json_option
-def verify(folder: Path, against: str | None, place: Path | None, as_json: bool) -> None:
+def verify(folder: Path, against: str | None, place: Path | None, workers: int | None, as_json: bool) -> None:
     """Prove a folder of curated shards: checksums, every kept sample once, nothing else.
 
     \b
@@ -24,9 +25,13 @@ def verify(folder: Path, against: str | None, place: Path | None, as_json: bool)
       curate verify run/curated --against store
     """
     from curate.opening import open_index
+    from curate.progress import shard_bar
     from shards.verify import verify as prove
 
-    faults = [str(fault) for fault in prove(folder, open_index(against, place, 1) if against else None)]
+    processes = max(1, default_workers(workers))
+    store = open_index(against, place, processes) if against else None
+    with shard_bar("verifying"):
+        faults = prove(folder, store, workers=processes)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "faults": faults}, indent=2))
     else:
