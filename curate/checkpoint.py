@@ -1,11 +1,14 @@
 """What a run needs to go on after a kill: safetensors and JSON, one folder an epoch, complete when state.json is there.
 
-The model of every epoch stays (selection needs it); of the rest, the last two epochs.
+The model of every epoch stays (selection needs it); of the rest, the last two epochs. state.json holds a checksum of
+every file, and of itself: a flipped bit in a tensor reads as a number like any other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,11 @@ from curate.engine import State
 from curate.errors import CurateError
 from curate.networks import Parameters
 from curate.records import Codes, Mask
-from shards.publish import publish_bytes, publish_json
+from shards.publish import from_json, publish_bytes, publish_json
 
 FORMAT = 1
+_EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
+_MARKER, _MODEL = "state.json", "model.safetensors"
 _HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
 
 
@@ -50,7 +55,7 @@ def folder(run: Path, epoch: int) -> Path:
 def save(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> None:
     """Write the tensors of an epoch's checkpoint. It counts only when `finish` has written its marker."""
     at = folder(run, epoch)
-    _save(at / "model.safetensors", model_state(network, state.theta))
+    _save(at / _MODEL, model_state(network, state.theta))
     _save(at / "optimizer.safetensors", state.velocity)
     kept, visits, error = (torch.from_numpy(x) for x in (examples.kept, examples.visits, examples.error))
     _save(at / "weights.safetensors", {**state.method.state(), "kept": kept, "visits": visits, "error": error})
@@ -63,8 +68,11 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
     Args:
         generation: number of the rewritten shards that the next epoch reads; 0 for the store.
     """
-    said = {"format": FORMAT, "epoch": epoch, "step": state.step, "generation": generation}
-    publish_json(folder(run, epoch) / "state.json", {**said, "signal": signal.state(state.signal)})
+    at = folder(run, epoch)
+    files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY)}
+    said: dict[str, Any] = {"format": FORMAT, "epoch": epoch, "step": state.step, "generation": generation}
+    said |= {"signal": signal.state(state.signal), "files": files}
+    publish_json(at / _MARKER, {**said, "checksum": _checksum(said)})
     for old in finished(run)[:-2]:
         for name in _HEAVY:
             (folder(run, old) / name).unlink(missing_ok=True)
@@ -72,8 +80,33 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
 
 def finished(run: Path) -> list[int]:
     """The epochs whose checkpoint is complete, in order."""
-    found = (run / "checkpoints").glob("epoch=*/state.json")
-    return sorted(int(path.parent.name.removeprefix("epoch=")) for path in found)
+    return sorted(epoch for epoch, path in epochs_in(run / "checkpoints").items() if (path / _MARKER).exists())
+
+
+def epochs_in(place: Path) -> dict[int, Path]:
+    """What is called after an epoch in a folder (epoch=0001, epoch=0001.parquet), by epoch; other names pass."""
+    named = ((_EPOCH.fullmatch(path.name), path) for path in place.glob("epoch=*"))
+    return {int(match[1]): path for match, path in named if match}
+
+
+def read_marker(at: Path) -> dict[str, Any]:
+    """What the state.json of a checkpoint says.
+
+    Raises:
+        CurateError: it is damaged, or of another format.
+    """
+    try:
+        said: dict[str, Any] = from_json((at / _MARKER).read_text(encoding="utf-8"))
+        version = said["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}") from error
+    if version != FORMAT:
+        raise CurateError(f"{at}: format {version}, this release reads {FORMAT}; use the release that wrote it")
+    # Checkpoints of 0.1 before there were checksums have none.
+    checksum = said.pop("checksum", None)
+    if not {"epoch", "step", "generation", "signal"} <= said.keys() or checksum not in (None, _checksum(said)):
+        raise _damaged(at / _MARKER, "its checksum does not hold")
+    return said
 
 
 def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> dict[str, Any]:
@@ -84,10 +117,8 @@ def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Exam
     """
     at = folder(run, epoch)
     device = next(iter(state.theta.values())).device
-    said: dict[str, Any] = json.loads((at / "state.json").read_text(encoding="utf-8"))
-    if said["format"] != FORMAT:
-        raise CurateError(f"{at}: format {said['format']}, this release reads {FORMAT}; use the release that wrote it")
-    load_model(at / "model.safetensors", network)
+    said = read_marker(at)
+    load_model(at / _MODEL, network)
     layout = {name: x.detach() for name, x in network.named_parameters()}
     state.theta = {name: layout[name].clone().requires_grad_() for name in state.theta}
     for name, x in read(at / "optimizer.safetensors").items():
@@ -122,18 +153,36 @@ def load_model(path: Path, network: nn.Module) -> None:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, on the CPU.
+    """The tensors of a file of a finished checkpoint, on the CPU.
 
     Raises:
         CurateError: the file is missing or damaged.
     """
     try:
-        tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
-        return tensors
+        data = path.read_bytes()
     except FileNotFoundError as error:
         raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
+    found = _sha256(data)
+    expected = read_marker(path.parent).get("files", {}).get(path.name, found)
+    if found != expected:
+        raise _damaged(path, f"sha256 {found[:12]}, written was {expected[:12]}")
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load(data)
+        return tensors
     except safetensors.SafetensorError as error:
-        raise CurateError(f"{path}: is damaged ({error}); remove its folder to go on from an older epoch") from error
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, what: str) -> CurateError:
+    return CurateError(f"{path}: is damaged ({what}); remove its folder to go on from an older epoch")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _checksum(said: dict[str, Any]) -> str:
+    return _sha256(json.dumps(said, sort_keys=True).encode())
 
 
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:

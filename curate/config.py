@@ -7,7 +7,7 @@ names are the field's. A default of None means "by the pretext"; `curate.default
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,6 +15,10 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from curate.errors import Misuse
+from shards.publish import from_json
+
+#: Version of run.json.
+RUN_FORMAT = 1
 
 
 def option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -205,18 +209,22 @@ def read_options(path: Path) -> dict[str, Any]:
     Groups may be written as tables or left out.
 
     Raises:
-        Misuse: the file is missing, is neither, or does not parse.
+        Misuse: the file is missing, is neither, does not parse, or is a run.json of another format.
     """
     try:
         data = path.read_bytes()
-        found = tomllib.loads(data.decode()) if path.suffix == ".toml" else json.loads(data)
+        found = tomllib.loads(data.decode()) if path.suffix == ".toml" else from_json(data)
     except FileNotFoundError as error:
         raise Misuse(f"{path}: no such file; give a .toml or .json file to --config") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise Misuse(f"{path}: does not parse as {path.suffix or 'JSON'} ({error})") from error
+    if isinstance(found, dict) and "configuration" in found:
+        if found.get("format") != RUN_FORMAT:
+            raise Misuse(f"{path}: run.json of format {found.get('format')}, this release reads {RUN_FORMAT}")
+        found = found["configuration"]
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
-    found = dict(found.get("configuration", found))
+    found = dict(found)
     for group in GROUPS:
         # "network" names a group and an option: only a table is the group.
         if isinstance(found.get(group), dict):
@@ -231,7 +239,15 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     many = isinstance(value, list | tuple)
     if many:
         kinds = tuple(get_args(each)[0] for each in kinds if get_origin(each) is tuple)
-    held = [float(x) if float in kinds and type(x) is int else x for x in (value if many else [value])]
+    held = [_widened(x) if float in kinds and type(x) is int else x for x in (value if many else [value])]
     if not kinds or any(type(x) not in kinds for x in held):
         raise Misuse(f"--{name.replace('_', '-')} {value!r}: expected {kind.__annotations__[name]}")
     return tuple(held) if many else held[0]
+
+
+def _widened(whole: int) -> float:
+    """A whole number as a float; one that is larger than any of them as infinity, for the range check to refuse."""
+    try:
+        return float(whole)
+    except OverflowError:
+        return math.inf if whole > 0 else -math.inf

@@ -86,9 +86,6 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     rows: list[tuple[str, Any, bool, str]] = [
         ("size", images.size, 4 <= images.size <= 4096, "in 4..4096"),
         ("crop", images.crop, 4 <= images.crop <= images.size, f"in 4..size ({images.size})"),
-        ("width", config.network.width, config.network.width >= 1, "at least 1"),
-        ("hidden", config.network.hidden, config.network.hidden >= 1, "at least 1"),
-        ("latent", config.network.latent, config.network.latent >= 1, "at least 1"),
         ("ways", meta.ways, meta.ways >= 2, "at least 2"),
         ("shots", meta.shots, meta.shots >= 1, "at least 1"),
         ("queries", meta.queries, (meta.queries or 0) >= 1, "at least 1"),
@@ -103,14 +100,20 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     # Visits are counted in 16 bits.
     for name, low, high in (("epochs", 1, 32767), ("batch", 2, 2**20)):
         rows.append((name, getattr(train, name), low <= getattr(train, name) <= high, f"in {low}..{high}"))
-    for name, value, low in (
-        ("shard_size", config.output.shard_size, 1),
-        ("workers", config.machine.workers, 0),
-        ("cache_bytes", config.machine.cache_bytes, 0),
+    for name in ("width", "hidden", "latent"):
+        count = getattr(config.network, name)
+        rows.append((name, count, 1 <= count <= 2**16, f"in 1..{2**16}"))
+    for name, value, low, high in (
+        ("shard_size", config.output.shard_size, 1, 2**60),
+        ("workers", config.machine.workers, 0, 1024),
+        ("cache_bytes", config.machine.cache_bytes, 0, 2**60),
     ):
-        rows.append((name, value, value is None or value >= low, f"at least {low}"))
+        rows.append((name, value, value is None or low <= value <= high, f"in {low}..{high}"))
     for name, rate in (("lr", train.lr), ("eta", belief.eta)):
-        rows.append((name, rate, rate is not None and 0 < rate < float("inf"), "positive"))
+        # Beyond float32 a rate is infinity, and 0 times it no number.
+        rows.append((name, rate, rate is not None and 0 < rate <= 1e30, "positive, at most 1e30"))
+    drops = train.lr_drops
+    rows.append(("lr_drops", drops, all(1 <= drop <= 32767 for drop in drops or ()), "epochs from 1 on"))
     for name in ("momentum", "weight_decay"):
         rows.append((name, getattr(train, name), 0 <= getattr(train, name) < 1, "in [0, 1)"))
     for name in ("mean", "deviation"):

@@ -80,11 +80,13 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     batch, epochs = int(job.config.train.batch or 0), int(job.config.train.epochs or 0)
     rows = trainable(job.examples)
     steps = -(-len(rows) // batch)
-    seconds = _timed_steps(job, rows, batch)
+    seconds, trained = _timed_steps(job, rows, batch)
     disk, free = disk_needed(job, len(rows), epochs), _disk_free(out)
     problems = (
         [] if disk < free else [f"disk: at most {disk:,} bytes are needed, {free:,} are free; name another --out"]
     )
+    if trained == 0:
+        problems.append("no image of the timed steps decodes; `curate index --check` says what is wrong with them")
     if len(rows) < batch:
         problems.append(f"--batch {batch}: the store has {len(rows)} images with a picture; give a smaller batch")
     return Forecast(
@@ -111,7 +113,8 @@ def disk_needed(job: Job, images: int, epochs: int) -> int:
     return shards + model * (epochs + 4) + 40 * images * epochs
 
 
-def _timed_steps(job: Job, rows: Ints, batch: int) -> float:
+def _timed_steps(job: Job, rows: Ints, batch: int) -> tuple[float, int]:
+    """Seconds a step, and the images trained on."""
     job = replace(job, state=engine.begin(job.setup, job.state.method))
     some = job.images.order(rows, job.config.seed, 1)[: batch * (STEPS + 1)]
     visit = torch.zeros(len(some), dtype=torch.int64, device=job.setup.device)
@@ -121,10 +124,12 @@ def _timed_steps(job: Job, rows: Ints, batch: int) -> float:
     warmed = replace(job.config, belief=replace(job.config.belief, warmup=0))
     setup = replace(job.setup, config=warmed)
     try:
-        engine.train_epoch(setup, job.state, 1, _marked(job.images.batches(some, batch), marks, setup.device))
+        totals, _ = engine.train_epoch(
+            setup, job.state, 1, _marked(job.images.batches(some, batch), marks, setup.device)
+        )
     except torch.cuda.OutOfMemoryError as error:
         raise CurateError(f"CUDA out of memory at --batch {batch}; try --batch {max(2, batch // 2)}") from error
-    return float(np.median(np.diff(marks)[1:] if len(marks) > 2 else np.diff(marks)))
+    return float(np.median(np.diff(marks)[1:] if len(marks) > 2 else np.diff(marks))), totals.images
 
 
 def _marked(batches: Iterable[Pixels], marks: list[float], device: torch.device) -> Iterator[Pixels]:

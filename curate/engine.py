@@ -248,7 +248,7 @@ def _raise_if_latched(totals: Totals, epoch: int, lr: float) -> None:
     if step >= 0:
         raise NonFinite(
             f"epoch {epoch}, step {step}: the training loss is not finite; the last checkpoint is intact; "
-            f"start again with a smaller --lr (now {lr:g})"
+            f"start again in a new --out with a smaller --lr (now {lr:g})"
         )
 
 
@@ -258,5 +258,5 @@ def _raise_if_broken(state: State, epoch: int, lr: float) -> None:
     if not bool(whole):
         raise NonFinite(
             f"epoch {epoch}, step {state.step - 1}: the parameters are not finite; the last checkpoint is intact; "
-            f"start again with a smaller --lr (now {lr:g})"
+            f"start again in a new --out with a smaller --lr (now {lr:g})"
         )

@@ -89,6 +89,14 @@ def read(path: Path) -> tuple[pa.Table, Origin]:
     return table, Origin(footer["rule"], footer["in"], footer["ledger_sha256"], stamp)
 
 
+def is_manifest(path: Path) -> bool:
+    """Whether a file is a manifest of this package's making."""
+    try:
+        return parquet.footer_of(path, "manifest", VERSION) is not None
+    except CurateError:
+        return False
+
+
 def _footer(kept: int, origin: Origin) -> dict[str, object]:
     return {
         "format": "manifest",

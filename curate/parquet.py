@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curate.errors import CurateError
-from shards.publish import publishing
+from shards.publish import from_json, publishing
 
 #: Rows to a group, so that a reader of a large store can skip and stream.
 GROUP_ROWS = 1 << 20
@@ -81,7 +81,7 @@ def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
         metadata = pq.read_metadata(path).metadata or {}
     if _KEY not in metadata:
         return None
-    footer: dict[str, Any] = json.loads(metadata[_KEY])
+    footer: dict[str, Any] = from_json(metadata[_KEY])
     if footer.get("format") != form:
         raise UnknownFormat(f"{path}: expected a {form}, found a {footer.get('format')}; name the right file")
     if footer.get("version") not in range(1, version + 1):

@@ -13,7 +13,7 @@ from curate.augment import Augment
 from curate.checkpoint import Examples
 from curate.config import ImageConfig, RunConfig
 from curate.defaults import resolve
-from curate.errors import CurateError
+from curate.errors import CurateError, Misuse
 from curate.images import Decoder, with_statistics
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
@@ -123,10 +123,16 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise Misuse(f"--device {name}: expected auto, cpu, cuda or cuda:N")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise CurateError(f"--device {name}: not on this machine ({str(error).splitlines()[0]}); try cpu") from error
+        raise CurateError(f"--device {name}: not on this machine ({_first_sentence(error)}); try cpu") from error
     return device
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0][:120]
 
 
 def _measured(config: RunConfig, images: ImageStore, examples: Examples) -> ImageConfig:

@@ -5,7 +5,6 @@ What curated shards are judged by, and what any other pipeline would do with the
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,19 @@ from curate.opening import open_index
 from curate.prepare import fresh_examples, prepare, trainable
 from curate.progress import Progress, Silent
 from curate.records import EpochReport
-from curate.run import append_metrics, claim, numbers_of, refuse_overlap, resume, train_on
+from curate.run import (
+    METRICS,
+    append_metrics,
+    claim,
+    numbers_of,
+    read_metrics,
+    refuse_overlap,
+    refuse_undecodable,
+    resume,
+    train_on,
+)
+from shards.locks import locked
+from shards.publish import from_json
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,16 @@ def pretrain(
     Raises:
         Misuse, ShardError, CurateError: as `curate.run.run`.
     """
-    said = progress or Silent()
     options = {**options, "store": store, "target": "", "method": "uniform"}
     if steps is not None and "epochs" in options:
         raise Misuse("--steps and --epochs both say how long to train; give one")
     config = from_options(options)
     refuse_overlap(config, out)
+    with locked(out):
+        return _pretrain(config, out, steps, progress or Silent())
+
+
+def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
     if steps is not None:
         config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
     job = prepare(config, out)
@@ -71,12 +86,13 @@ def pretrain(
             rows = trainable(job.examples)
             said.epoch(epoch, len(rows), len(job.index))
             totals, seconds = train_on(job, rows, epoch, said, None if steps is None else steps - job.state.step)
+            refuse_undecodable(job)
             checkpoint.save(out, epoch, job.setup.network, job.state, job.examples)
             report = EpochReport(epoch, totals.images, len(rows), 0, numbers_of(job, totals, epoch, seconds), seconds)
-            append_metrics(out / "metrics.jsonl", report)
+            append_metrics(out / METRICS, report)
             checkpoint.finish(out, epoch, job.state, 0)
             said.report(report)
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = [from_json(line) for line in read_metrics(out)]
     spent = round(sum(sum(line["seconds"].values()) for line in lines), 3)
     return PretrainSummary(len(trainable(job.examples)), last, job.state.step, lines[-1]["pretext_loss"], spent)
 

@@ -14,11 +14,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from curate.config import RUN_FORMAT as FORMAT
 from curate.config import MachineConfig, RunConfig, to_options
 from curate.errors import CurateError, RunMismatch
-from shards.publish import publish_json
+from shards.publish import from_json, publish_json
 
-FORMAT = 1
 _PATHS = ("store", "target", "index")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
 
@@ -62,7 +62,7 @@ def read_run(run: Path) -> dict[str, Any]:
     """
     path = run / "run.json"
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = from_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CurateError(f"{run}: no run.json in it; name the --out folder of a `curate run`") from error
     except ValueError as error:
@@ -70,6 +70,10 @@ def read_run(run: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else type(record).__name__
         raise CurateError(f"{path}: format {found}, this release reads {FORMAT}; use the release that wrote it")
+    tables = all(isinstance(record.get(name), dict) for name in ("configuration", "machine"))
+    texts = all(isinstance(record.get(name), str) for name in ("run_id", "store", "target"))
+    if not (tables and texts):
+        raise CurateError(f"{path}: is not as it was written; restore it, or start in a new --out")
     return record
 
 

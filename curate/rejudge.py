@@ -60,7 +60,7 @@ def rejudge(run: Path, choice: Choice, out: Path | None) -> Rejudged:
     """Judge all rows of a run's weights, pruned ones too, and write the manifest.
 
     Raises:
-        Misuse: a budget beside thresholds, a number out of its range, no ``out``, or one that exists.
+        Misuse: a budget beside thresholds, a number out of its range, no ``out``, or one that holds something else.
         CurateError: the run has no weights.parquet yet.
     """
     if choice.share is not None and (choice.lam is not None or choice.rho is not None):
@@ -69,6 +69,8 @@ def rejudge(run: Path, choice: Choice, out: Path | None) -> Rejudged:
         raise Misuse("say where the manifest goes: --out FILE.parquet")
     if out.resolve().is_relative_to((run / "manifests").resolve()):
         raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
+    if out.exists() and not manifest.is_manifest(out):
+        raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
     table = ledger.read_final(run)
     beliefs, stamp = ledger.beliefs_of(table), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)

@@ -6,6 +6,7 @@ checkpoint's marker, and the same again after a kill, so a resumed run leaves th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import shutil
@@ -28,7 +29,10 @@ from curate.prepare import Job, prepare, trainable
 from curate.progress import Progress, Silent
 from curate.records import ERRORS, Beliefs, EpochReport, Ints, Mask, Stamp
 from shards import names, remote
-from shards.publish import publish_bytes
+from shards.locks import locked
+from shards.publish import from_json, publish_bytes
+
+METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,18 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
     Raises:
         Misuse: ``out`` lies in the store or the target, or the configuration cannot be meant.
         RunMismatch: ``out`` holds another run.
+        Busy: another process is at work in ``out``.
         NothingLeft: pruning would leave less than one batch; no curated set is written.
         NonFinite: training diverged; the last checkpoint is intact.
         ShardError: the store is not readable, or the disk too small for the curated shards (all else is there then).
     """
     started, said = time.perf_counter(), progress or Silent()
     refuse_overlap(config, out)
+    with locked(out):
+        return _run(config, out, said, started)
+
+
+def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSummary:
     job = prepare(config, out)
     run_id = claim(job, out, said)
     done = resume(job, out, said)
@@ -117,7 +127,8 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         record = provenance.read_run(out)
         for warning in provenance.compare(out, record, who):
             said.note(f"going on under another version: {warning}")
-        chosen = precision.Precision(record["machine"]["precision"], record["machine"]["agreement"])
+        machine = record["machine"]
+        chosen = precision.Precision(machine.get("precision", "float32"), machine.get("agreement", {}))
         precision.use(chosen.name)
     else:
         if out.is_dir() and any(not p.name.startswith(".") and p.name != "index.parquet" for p in out.iterdir()):
@@ -148,23 +159,64 @@ def _settle_precision(job: Job) -> precision.Precision:
 
 
 def resume(job: Job, out: Path, said: Progress) -> int:
-    """Take up the last complete checkpoint and cut away what later epochs left. Returns the epochs done."""
-    done = max(checkpoint.finished(out), default=0)
-    for path in [*out.glob("ledger/epoch=*"), *out.glob("checkpoints/epoch=*")]:
-        if int(path.name.removeprefix("epoch=")) > done:
-            shutil.rmtree(path)
-    for path in out.glob("manifests/epoch=*.parquet"):
-        if int(path.stem.removeprefix("epoch=")) > done:
-            path.unlink()
-    metrics = out / "metrics.jsonl"
-    if metrics.exists():
-        publish_bytes(metrics, b"".join(metrics.read_bytes().splitlines(keepends=True)[:done]))
-    generation = 0
+    """Take up the last complete checkpoint and cut away what later epochs left. Returns the epochs done.
+
+    Raises:
+        CurateError: the checkpoint, or what finished epochs wrote, is damaged or gone; nothing was removed then.
+    """
+    done, generation = max(checkpoint.finished(out), default=0), 0
     if done:
         generation = checkpoint.load(out, done, job.setup.network, job.state, job.examples)["generation"]
+        _refuse_gaps(out, done)
         said.note(f"going on after epoch {done}")
+    for place in ("ledger", "checkpoints", "manifests"):
+        for epoch, path in checkpoint.epochs_in(out / place).items():
+            if epoch > done:
+                (shutil.rmtree if path.is_dir() else Path.unlink)(path)
+    lines = read_metrics(out)
+    if len(lines) > done:
+        publish_bytes(out / METRICS, b"".join(lines[:done]))
     generations.take_up(job, out, generation)
     return done
+
+
+def _refuse_gaps(out: Path, done: int) -> None:
+    """Make sure before hours of training that nothing is lost of what finished epochs wrote, and is needed at the end.
+
+    Raises:
+        CurateError: a ledger partition, a manifest or a line of the metrics is damaged or gone.
+    """
+    pruning = (out / "ledger").is_dir() or (out / "manifests").is_dir()
+    for epoch in range(1, done + 1) if pruning else ():
+        for path in (manifest.path_of(out, epoch), ledger.path_of(out, epoch)):
+            if not path.is_file():
+                raise CurateError(f"{path}: is missing; restore it or start in a new --out")
+        digest = manifest.read(manifest.path_of(out, epoch))[1].ledger_sha256
+        with open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise CurateError(f"{path}: not the one its manifest names; restore it or start in a new --out")
+    if len(lines := read_metrics(out)) < done:
+        raise CurateError(
+            f"{out / METRICS}: expected {done} lines, found {len(lines)}; restore it or start in a new --out"
+        )
+
+
+def read_metrics(out: Path) -> list[bytes]:
+    """The whole lines of metrics.jsonl; none where there is no such file.
+
+    Raises:
+        CurateError: line n is not that of epoch n.
+    """
+    path = out / METRICS
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            holds = from_json(line)["epoch"] == number
+        except (ValueError, KeyError, TypeError):
+            holds = False
+        if not holds:
+            raise CurateError(f"{path}: line {number} is damaged; restore it or start in a new --out")
+    return lines
 
 
 def _epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None:
@@ -192,7 +244,7 @@ def _epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None
     numbers = numbers_of(job, totals, epoch, seconds)
     numbers |= {"mean_belief": float(beliefs.mean.mean(dtype=np.float64))}
     report = EpochReport(epoch, totals.images, int(kept.sum()), int((~kept).sum()), numbers, seconds)
-    append_metrics(out / "metrics.jsonl", report)
+    append_metrics(out / METRICS, report)
     checkpoint.finish(out, epoch, job.state, generation)
     generations.drop_superseded(job, out, generation)
     said.report(report)
@@ -255,12 +307,27 @@ def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
     fewest = size if (job.examples.error == 0).sum() >= size else engine.FEWEST
     if usable.sum() >= fewest:
         return
+    refuse_undecodable(job)
     last = manifest.path_of(out, epoch - 1) if epoch > 1 else "none"
     constants = f"--lam {config.prune.lam:g} --rho {config.prune.rho:g} --eta {config.belief.eta:g}"
     raise NothingLeft(
         f"after epoch {epoch} only {usable.sum()} images would be kept, less than a batch ({fewest}), with "
         f"{constants}; the last manifest is {last}; lower --lam or --eta, or raise --rho"
     )
+
+
+def refuse_undecodable(job: Job) -> None:
+    """Say so where hardly an image of the store decodes.
+
+    Raises:
+        NothingLeft: too few to train on.
+    """
+    found = int((job.examples.error == 0).sum())
+    if found < engine.FEWEST:
+        raise NothingLeft(
+            f"{job.config.store}: only {found} of {len(job.index)} samples have an image that decodes, training needs "
+            f"{engine.FEWEST}; `curate index --check` names what is wrong with the others"
+        )
 
 
 def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, float]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A target is small: each split is decoded once, into memory.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from shards import index, names, stream
 from shards.pictures import PictureError, decode
 
 SPLITS = ("train", "val", "test")
+#: ASCII digits, no more than int64 holds.
+_LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,8 @@ def label_of(text: bytes | None) -> int | None:
     >>> label_of(b"10\\n"), label_of(b""), label_of(None)
     (10, None, None)
     """
-    try:
-        return int((text or b"").decode("ascii"))
-    except ValueError:
-        return None
+    match = _LABEL.fullmatch(text or b"")
+    return int(match[1]) if match else None
 
 
 def class_names(target: str | Path) -> list[str] | None:

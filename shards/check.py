@@ -5,12 +5,12 @@ Owns the judgement of one body. Which members are judged is told by `shards.samp
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 
 from shards.faults import Fault
 from shards.pictures import PictureError, decode
+from shards.publish import from_json
 from shards.samples import Sample
 from shards.tars import FILE, Buffer
 
@@ -45,8 +45,8 @@ def sidecar_fault(suffix: str, data: bytes) -> tuple[str, str] | None:
     """Kind and detail of what is wrong with a ``json`` or ``cls`` body; None where it holds, or is another thing."""
     if suffix == "json":
         try:
-            json.loads(data)
-        except (ValueError, RecursionError) as error:
+            from_json(data)
+        except ValueError as error:
             return "bad-sidecar", f"not JSON ({len(data)} bytes): {type(error).__name__}: {str(error)[:80]}"
     elif suffix == "cls":
         text = data[:40].strip()

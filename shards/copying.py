@@ -147,7 +147,8 @@ def _moved_images(samples: pa.Table, offsets: Places) -> Places:
     for place in np.flatnonzero(samples["extents"].is_valid().to_numpy() & (image >= 0)).tolist():
         position = int(offsets[place])
         for extent in samples["extents"][place].as_py():
-            if extent["offset"] <= image[place] < extent["offset"] + extent["size"]:
+            # Its header stands before it in the same piece; an empty body begins where the piece may end.
+            if extent["offset"] < image[place] <= extent["offset"] + extent["size"]:
                 moved[place] = position + image[place] - extent["offset"]
             position += extent["size"]
     return moved

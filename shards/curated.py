@@ -7,9 +7,8 @@ later attempt knows the folder for its own. What goes into the shards is `rewrit
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import xxhash
 from .errors import Misuse, ShardError, Unfinished
 from .index import FILE_NAME as INDEX
 from .index import Index, load
-from .publish import publish_json, sync_folder
+from .publish import from_json, publish_json, sync_folder
 
 FORMAT_VERSION = 1
 MARKER, BEGUN, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
@@ -55,7 +54,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     """
     path = folder / MARKER
     try:
-        marker = json.loads(path.read_bytes())
+        marker: dict[str, Any] = from_json(path.read_bytes())
         version = marker["version"]
     except FileNotFoundError as error:
         raise Unfinished(
@@ -73,7 +72,24 @@ def read_marker(folder: Path) -> dict[str, Any]:
             found=version,
             todo="read it with the version of curate that wrote it, or rewrite it",
         )
-    return dict(marker)
+    if not _is_marker(marker):
+        raise ShardError("damaged", shard=str(path), todo="rewrite into a new folder")
+    return marker
+
+
+def _is_marker(marker: dict[str, Any]) -> bool:
+    """Whether everything stands in ``curated.json`` that its readers take from it."""
+    hashed = {field.name for field in fields(Hashes)}
+    try:
+        return (
+            marker.keys() >= {"plan", "shard_size"}
+            and marker["summary"].keys() == {"shards", "bytes", "counts", "shared_keys", "new_headers"}
+            and all(shard.keys() >= {"name", "samples"} | hashed for shard in marker["shards"])
+            and all(file.keys() >= hashed for file in marker["files"].values())
+            and marker["source"].keys() >= {"fingerprint", "counts"}
+        )
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 def load_curated(folder: Path) -> Index:

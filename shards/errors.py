@@ -51,6 +51,10 @@ class NoSpace(ShardError):
     """The disk is too small for what would be written."""
 
 
+class Busy(ShardError):
+    """Another process is writing the folder."""
+
+
 class Misuse(ShardError):
     """The request itself cannot be meant: output inside input, an option out of its range."""
 

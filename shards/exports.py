@@ -5,7 +5,6 @@ Each is a pure function of an index (of the shards, where member bytes are neede
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from .errors import ShardError
 from .index import Index
 from .members import parts_of, walked_samples
 from .names import is_safe
-from .publish import as_json, placing, publishing
+from .publish import as_json, from_json, placing, publish_bytes, publishing
 from .sources import opening
 from .stream import samples
 from .tars import FILE
 
-SIZES, LENGTH, WIDS = "sizes.json", "__len__", "shards.json"
+SIZES, LENGTH, WIDS, UIDS = "sizes.json", "__len__", "shards.json", "uids.npy"
 #: A DataComp uid: 128 bits, as two numbers in the order of its hex digits.
 UID = np.dtype("u8,u8")
 
@@ -69,6 +68,11 @@ def dali_lines(index: Index, number: int) -> Iterator[str]:
             yield " ".join(f"{_extension(name)} {part.body} {part.size} {name}" for part, name in parts)
 
 
+def dali_index(index: Index, number: int) -> bytes:
+    """The DALI index of one shard, as its file holds it."""
+    return b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in dali_lines(index, number))
+
+
 def _extension(name: str) -> str:
     """What follows the first dot of the base name, its case kept, as DALI's own indexer has it."""
     return name.rpartition("/")[2].partition(".")[2]
@@ -85,9 +89,7 @@ def publish_dali(index: Index, folder: Path) -> list[Path]:
         if not is_safe(shard.path):
             raise ShardError("would be written outside the folder", shard=shard.path, todo="index the shards again")
         path = folder / Path(shard.path).with_suffix(".idx")
-        with publishing(path) as file:
-            for line in dali_lines(index, number):
-                file.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        publish_bytes(path, dali_index(index, number))
         paths.append(path)
     return paths
 
@@ -115,7 +117,7 @@ def publish_datacomp(index: Index, path: Path) -> int:
 
 def _uid(sample: dict[str, Any]) -> tuple[int, int]:
     try:
-        text = json.loads(sample["json"])["uid"]
+        text = from_json(sample["json"])["uid"]
         if len(text) != 32:
             raise ValueError
         return int(text[:16], 16), int(text[16:], 16)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -24,15 +24,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards import remote
-from shards.errors import NotShards, ShardError, ShardsChanged
+from shards.errors import Misuse, NotShards, ShardError, ShardsChanged
 from shards.faults import Fault
 from shards.names import ShardSet, locate
-from shards.publish import publishing
+from shards.publish import from_json, publishing
 from shards.rows import ROW
 from shards.scan import Scan, Shard, scan, state
 from shards.tasks import map_shards
 
-__all__ = ["Index", "Report", "Shard", "build", "compare", "load", "save"]
+__all__ = ["Index", "Report", "Shard", "build", "choose", "compare", "load", "save"]
 
 FORMAT_VERSION = 1
 FILE_NAME = "index.parquet"
@@ -130,9 +130,28 @@ def build(
 
 
 def save(index: Index, path: Path) -> None:
-    """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move."""
+    """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move.
+
+    Raises:
+        Misuse: ``path`` is there and holds something else.
+    """
+    check_place(path)
     with publishing(path) as file:
         write(index, file, path.parent)
+
+
+def check_place(path: Path) -> None:
+    """Raise `Misuse` where an index would replace something else: not a Parquet file, or one of other data."""
+    if not path.exists() or (path.suffix == ".parquet" and _is_index_or_damaged(path)):
+        return
+    raise Misuse("holds something else", shard=str(path), todo="say with --index where the index goes")
+
+
+def _is_index_or_damaged(path: Path) -> bool:
+    try:
+        return _FOOTER in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return True
 
 
 def write(index: Index, file: BinaryIO, folder: Path) -> None:
@@ -145,7 +164,7 @@ def write(index: Index, file: BinaryIO, folder: Path) -> None:
         "shards": [asdict(shard) for shard in index.shards],
     }
     table = index.table.combine_chunks().replace_schema_metadata({_FOOTER: json.dumps(footer).encode()})
-    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20)
+    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
 
 
 def load(path: Path, root: str | None = None) -> Index:
@@ -155,28 +174,79 @@ def load(path: Path, root: str | None = None) -> Index:
         root: where its shards are now, if they moved.
 
     Raises:
-        ShardError: there is none, it is cut, no index, or of a version that this reader does not know.
+        ShardError: there is none, it is cut or damaged, no index, or of a version that this reader does not know.
     """
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, page_checksum_verification=True)
     except FileNotFoundError as error:
         raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
+        detail = str(error).partition("\n")[0]
         raise ShardError(
-            f"not a whole Parquet file ({error})", shard=str(path), todo="index the shards again"
+            f"not a whole Parquet file ({detail})", shard=str(path), todo="index the shards again"
         ) from error
     metadata = table.schema.metadata or {}
     if _FOOTER not in metadata:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
     footer = _read_footer(metadata[_FOOTER], path)
-    place = root or (str(path.parent.resolve()) if footer["root"] == "." else footer["root"])
-    shards = tuple(Shard(**shard) for shard in footer["shards"])
-    return Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA))
+    try:
+        place = root or (str(path.parent.resolve()) if footer["root"] == "." else str(footer["root"]))
+        shards = tuple(Shard(**shard) for shard in footer["shards"])
+        index = Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA))
+        wrong = _impossible(index)
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        wrong = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if wrong:
+        raise ShardError(f"its content is no index ({wrong})", shard=str(path), todo="index the shards again")
+    return index
+
+
+def _impossible(index: Index) -> str:
+    """What no shard can hold, in words: nothing that an index says is read from outside its shards."""
+    column = index.table["shard"].unify_dictionaries()
+    named = set(column.chunk(0).dictionary.to_pylist()) if len(index) else set()
+    if not named <= {shard.path for shard in index.shards}:
+        return "a row of a shard that it does not list"
+    if (np.diff(index.shard_numbers) < 0).any():
+        return "rows not in the order of its shards"
+    # Of a gzip the stored size says nothing about offsets in what it holds.
+    sizes = np.array([np.iinfo(np.int64).max if shard.gzip else shard.size for shard in index.shards], np.int64)
+    limits = sizes[index.shard_numbers]
+    for name in ("offset", "size", "image_offset", "image_size"):
+        values = pc.fill_null(index.table[name], 0).to_numpy()
+        outside = (values < 0) | (values > limits)
+        if outside.any():
+            return f"{name} {values[np.argmax(outside)]} outside the shard, in row {np.argmax(outside)}"
+    return ""
+
+
+def choose(index: Index, paths: Sequence[str]) -> Index:
+    """The part of an index that holds exactly the shards of ``paths``, in this order.
+
+    A shard that the index does not know may only be missing from it for being no tar (`build` with ``skip_bad``).
+
+    Raises:
+        ShardsChanged: a shard that the index does not know.
+        NotShards: the index knows none of them.
+    """
+    places = {shard.path: number for number, shard in enumerate(index.shards)}
+    for path in paths:
+        if path not in places and scan(index.root, path, check=False, image=None).shard is not None:
+            raise ShardsChanged("is not in the index of the store", shard=path, todo="index the shards again")
+    numbers = [places[path] for path in paths if path in places]
+    if not numbers:
+        raise NotShards("none of these shards is a tar", shard=index.root, todo="fetch them again")
+    if numbers == list(range(len(index.shards))):
+        return index
+    held = [index.rows(number) for number in numbers]
+    shards = tuple(index.shards[number] for number in numbers)
+    table = index.table.take(pa.array(np.concatenate([np.arange(rows.start, rows.stop) for rows in held])))
+    return Index(index.root, shards, table.set_column(0, SHARD, _shard_column(shards, [len(rows) for rows in held])))
 
 
 def _read_footer(text: bytes, path: Path) -> dict[str, Any]:
     try:
-        footer: dict[str, Any] = json.loads(text)
+        footer: dict[str, Any] = from_json(text)
         found = footer["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise ShardError("its footer cannot be read", shard=str(path), todo="index the shards again") from error
@@ -220,11 +290,15 @@ def _join(root: str, scans: list[Scan]) -> Index:
     """Rows of all shards, one below the other, with a dictionary of all shard paths."""
     good = [(one.shard, one.rows) for one in scans if one.shard is not None]
     shards = tuple(shard for shard, _ in good)
-    numbers = np.repeat(np.arange(len(good), dtype=np.int32), [rows.num_rows for _, rows in good])
-    paths = pa.array([shard.path for shard in shards], pa.string())
     table = pa.Table.from_batches([rows for _, rows in good], ROW).combine_chunks()
-    column = pa.DictionaryArray.from_arrays(pa.array(numbers), paths)
-    return Index(root, shards, table.add_column(0, SHARD, pa.chunked_array([column])))
+    return Index(root, shards, table.add_column(0, SHARD, _shard_column(shards, [rows.num_rows for _, rows in good])))
+
+
+def _shard_column(shards: Sequence[Shard], counts: Sequence[int]) -> pa.ChunkedArray:
+    """The column ``shard``, with a dictionary of all shard paths."""
+    numbers = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
+    paths = pa.array([shard.path for shard in shards], pa.string())
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(numbers), paths)])
 
 
 def _duplicate_keys(index: Index) -> Iterator[Fault]:

@@ -57,9 +57,11 @@ def resolve(spec: str | Path) -> ShardSet:
 
     Raises:
         NotShards: nothing is there.
-        Misuse: a pattern is malformed or endless, or a shard is named twice.
+        Misuse: a pattern is malformed or endless, a shard is named twice, or shards of several schemes are mixed.
     """
     text = os.fspath(spec)
+    if not text.strip():
+        raise Misuse("no shards are named", expected="a folder, a tar, a pattern, a list or a URL", found="nothing")
     if text.startswith("file:"):
         text = unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", text))
     if remote.is_url(text):
@@ -205,6 +207,12 @@ def _holes(paths: list[str]) -> list[str]:
     return holes
 
 
+def _folder_of(path: str) -> str:
+    """Up to the last slash; nothing where there is none, as in ``pipe:make_shard``."""
+    folder, slash, _ = path.partition("?")[0].rpartition("/")
+    return folder + slash
+
+
 def _shard_set(names: list[str] | Iterator[str], missing: list[str] | tuple[str, ...]) -> ShardSet:
     """Names as written -> the root they share and the paths below it."""
     names = [name if remote.is_url(name) else os.path.abspath(name) for name in names]
@@ -215,10 +223,16 @@ def _shard_set(names: list[str] | Iterator[str], missing: list[str] | tuple[str,
     if odd:
         raise Misuse("its file name is not UTF-8", shard=storable(odd[0]), todo="rename the shard")
     if any(remote.is_url(name) for name in names):
-        folders = [name.partition("?")[0].rpartition("/")[0] + "/" for name in names]
+        schemes = {name.partition(":")[0] + ":" if remote.is_url(name) else "local paths" for name in names}
+        if len(schemes) > 1:
+            raise Misuse(
+                "one set of shards from several places", expected="one scheme", found=" and ".join(sorted(schemes))
+            )
+        scheme = schemes.pop()
+        folders = [scheme + _folder_of(name.removeprefix(scheme)) for name in names]
         low, high = min(folders), max(folders)
         n_common = next((place for place, (a, b) in enumerate(zip(low, high)) if a != b), min(len(low), len(high)))
-        root = low[: low.rfind("/", 0, n_common) + 1]
+        root = low[: max(low.rfind("/", 0, n_common) + 1, len(scheme))]
         return ShardSet(root, tuple(name[len(root) :] for name in names), tuple(missing))
     root = os.path.commonpath([os.path.dirname(name) for name in names])
     return ShardSet(

@@ -14,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .locks import claim, locked
+
 
 @contextmanager
 def publishing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears as ``path`` when the block ends well, and not at all otherwise.
 
     Raises:
+        Busy: another process is writing it.
         OSError: disk full, no permission; nothing is left under either name then.
     """
     with placing(path) as file:
@@ -35,15 +38,19 @@ def placing(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(partial, "wb") as file:
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
+        claim(file.fileno(), partial)
+        try:
+            file.truncate()
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+            os.replace(partial, path)
+        except BaseException as error:
+            partial.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # a write does not say to what
+            raise
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
@@ -62,6 +69,18 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8")
 
 
+def from_json(data: str | bytes) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is no JSON, or nested deeper than can be read.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 @contextmanager
 def publishing_folder(path: Path) -> Iterator[Path]:
     """Fill a folder that appears as ``path`` when the block ends well, and not at all otherwise.
@@ -69,19 +88,29 @@ def publishing_folder(path: Path) -> Iterator[Path]:
     ``path`` must be missing or an empty folder.
 
     Raises:
+        Busy: another process is filling it.
         OSError: ``path`` holds something, disk full, no permission.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir()
-        yield partial
-        os.replace(partial, path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    with locked(partial):
+        try:
+            _empty(partial)
+            yield partial
+            os.replace(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     sync_folder(path.parent)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def sync_folder(folder: Path) -> None:

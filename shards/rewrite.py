@@ -10,6 +10,8 @@ import errno
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +27,7 @@ from .copying import CopyTask, Draw, in_blocks
 from .errors import Misuse, NoSpace, ShardError
 from .finish import RewriteSummary, Work, finish
 from .index import Index
+from .locks import locked
 from .manifests import manifest_rows
 from .names import SUFFIXES, is_safe
 from .plan import KEPT, NewShard
@@ -74,6 +77,7 @@ def rewrite(
         Misuse: ``out`` and the store lie in one another, ``out`` holds something else, an option is out of range.
         ShardError: the manifest does not fit the index or keeps nothing, or the samples do not add up.
         ShardsChanged: a source shard is not the one that was indexed.
+        Busy: another process is writing ``out``.
         NoSpace: the disk is too small, before or while writing.
     """
     check_places(index, out)
@@ -82,11 +86,30 @@ def rewrite(
         index, manifest_rows(index, manifest), broken, keep_all_broken=options.undecodable == "keep"
     )
     work = _decide(index, outcome, options)
+    with _writing(out):
+        return _finished(out, work) or _write(index, manifest, out, work, options)
+
+
+def _finished(out: Path, work: Work) -> RewriteSummary | None:
+    """What an earlier call of the same rewrite wrote; None where it is not finished."""
     if (out / curated.MARKER).exists() and curated.read_marker(out)["plan"] == work.plan:
+        _refuse_lost(out)
         curated.forget_beginning(out)
         return RewriteSummary(**curated.read_marker(out)["summary"])
     curated.check_mine(out)
-    return _write(index, manifest, out, work, options)
+    return None
+
+
+def _refuse_lost(out: Path) -> None:
+    """Raise `ShardError` where a finished set has lost a shard, or a part of one, since; its bytes are `verify`'s."""
+    for shard in curated.read_marker(out)["shards"]:
+        path = out / shard["name"]
+        found = path.stat().st_size if path.is_file() else "no file"
+        if found != shard["bytes"]:
+            expected, todo = f"{shard['bytes']} bytes", "remove the folder and rewrite it"
+            raise ShardError(
+                "damaged since it was finished", shard=str(path), expected=expected, found=found, todo=todo
+            )
 
 
 def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOptions) -> Work:
@@ -106,10 +129,17 @@ def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: Rew
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     check_space(out, int(sizes.sum()) + len(shards) * len(END))
     items = [(shard.number, _draws(index, work, shard, options.rename)) for shard in shards]
+    curated.begin(out, work.plan, {shard_name(shard.number) for shard in shards})
+    written = list(map_shards(CopyTask(index.root, out), items, options.workers))
+    return finish(index, manifest, out, work, written)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Keep ``out`` to this process; what the system says of writing there becomes an error of ours."""
     try:
-        curated.begin(out, work.plan, {shard_name(shard.number) for shard in shards})
-        written = list(map_shards(CopyTask(index.root, out), items, options.workers))
-        return finish(index, manifest, out, work, written)
+        with locked(out):
+            yield
     except OSError as error:
         problem, place = f"cannot write ({error.strerror})", str(out)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

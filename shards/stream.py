@@ -23,6 +23,7 @@ from .index import Index
 from .members import Bodies, members_of_bytes, members_of_shard
 from .names import locate
 from .ranges import OpenShards, opening, read_through, uncompressed
+from .tasks import ignore_interrupt
 
 Rows = npt.NDArray[np.int64]
 Loaded = TypeVar("Loaded")
@@ -52,20 +53,35 @@ def images(
     Raises:
         Misuse: ``workers`` is negative.
         ShardsChanged: a shard is gone or shorter than its index says.
+        ShardError: a worker was killed.
     """
     if workers < 0:
         raise Misuse("the number of workers", expected="at least 0", found=workers, todo="give --workers 0 or more")
     import webdataset
 
     pipeline = webdataset.DataPipeline(partial(_batches_of_worker, index, rows_of_batches), partial(_load, load))
-    loader = iter(webdataset.WebLoader(pipeline, batch_size=None, num_workers=workers, collate_fn=_as_it_is))
+    options = {"batch_size": None, "num_workers": workers, "collate_fn": _as_it_is}
+    loader = iter(webdataset.WebLoader(pipeline, **options, worker_init_fn=ignore_interrupt if workers else None))
     try:
-        for loaded in loader:
+        while True:
+            try:
+                loaded = next(loader)
+            except StopIteration:
+                return
+            except RuntimeError as error:
+                raise _worker_lost(error) from error
             if isinstance(loaded, ShardError):
                 raise loaded
             yield loaded
     finally:
         loader.close()  # ends the workers, too
+
+
+def _worker_lost(error: RuntimeError) -> Exception:
+    """What the loader says when the system ends one of its processes, in one line; other errors are as they are."""
+    if "DataLoader worker" not in str(error):
+        return error
+    return ShardError("a process that reads was killed, perhaps for want of memory", todo="give fewer --workers")
 
 
 def samples(index: Index, rows: Rows) -> Iterator[Sample]:

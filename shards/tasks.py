@@ -7,6 +7,7 @@ joined, belongs to the stages. A cluster (Slurm array, Ray) comes in here and no
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -70,8 +71,14 @@ def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int
 
 def _spread(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
-    pool = ProcessPoolExecutor(n_processes, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=ignore_interrupt)
     try:
         yield from pool.map(task, items)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ignore_interrupt(*_: object) -> None:
+    """For worker processes: Ctrl-C reaches all of them, and it is the process that started them that ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,7 +5,6 @@ Reads everything and trusts nothing but the marker. It repairs nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -25,6 +24,7 @@ from .index import Index, build, load
 from .manifests import manifest_rows, read_manifest
 from .members import bodies, walked_samples
 from .names import ShardSet, locate
+from .publish import from_json
 from .sources import opening
 from .tars import Buffer
 from .tasks import map_shards
@@ -54,16 +54,22 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
     faults += _index_faults(folder, index, workers)
     faults += _manifest_faults(folder, marker)
     faults += _count_faults(folder, index)
+    faults += _export_faults(folder, index)
     if against is not None and not faults:
         faults += _store_faults(folder, against, workers)
     return faults
 
 
 def _strangers(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
-    known = {shard["name"] for shard in marker["shards"]} | {*marker["files"], *_COUNTS, MARKER, BEGUN}
+    tars = {shard["name"] for shard in marker["shards"]}
+    known = tars | {*marker["files"], *_COUNTS, MARKER, BEGUN, exports.UIDS} | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             yield f"{path.name}: is no part of this curated set; move it elsewhere"
+
+
+def _dali_name(shard: str) -> str:
+    return str(Path(shard).with_suffix(".idx"))
 
 
 def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator[str]:
@@ -142,12 +148,30 @@ def _count_faults(folder: Path, index: Index) -> Iterator[str]:
     }
     for name, value in expected.items():
         try:
-            found = json.loads((folder / name).read_bytes())
+            found = from_json((folder / name).read_bytes())
         except (OSError, ValueError):
             yield f"{name}: is missing or damaged"
             continue
         if found != value:
             yield f"{name}: counts differ from the index"
+
+
+def _export_faults(folder: Path, index: Index) -> Iterator[str]:
+    """What `curate export` put beside the shards, where it did, is of these shards."""
+    for number, shard in enumerate(index.shards):
+        path = folder / _dali_name(shard.path)
+        if path.is_file() and path.read_bytes() != exports.dali_index(index, number):
+            yield f"{path.name}: is not the index of {shard.path}; export it again"
+    path = folder / exports.UIDS
+    if path.is_file() and not _holds_uids(path, index):
+        yield f"{path.name}: does not hold the uids of these shards; export it again"
+
+
+def _holds_uids(path: Path, index: Index) -> bool:
+    try:
+        return np.array_equal(np.load(path, allow_pickle=False), exports.datacomp_uids(index))
+    except (ValueError, EOFError, ShardError):
+        return False
 
 
 def _store_faults(folder: Path, store: Index, workers: int) -> list[str]:

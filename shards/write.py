@@ -19,6 +19,8 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 #: Size of a new shard where nobody asks for another: 256 MiB.
 SHARD_SIZE = 256 << 20
+#: Bytes that no shard may exceed.
+LARGEST = 1 << 60
 
 #: The members of one sample: (name, body), in the order in which they are written.
 Sample = Sequence[tuple[str, bytes]]
@@ -86,9 +88,10 @@ def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = S
 
 
 def check_shard_size(shard_size: int) -> None:
-    """Raise `Misuse` unless a shard may hold at least a byte."""
-    if shard_size < 1:
-        raise Misuse("the size of a shard", expected="at least 1 byte", found=shard_size, todo="give a larger size")
+    """Raise `Misuse` unless a shard may hold at least a byte, and no more than a file can."""
+    if not 1 <= shard_size <= LARGEST:
+        expected, todo = f"1 to {LARGEST} bytes", "give another size"
+        raise Misuse("the size of a shard", expected=expected, found=shard_size, todo=todo)
 
 
 def _fill(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> bytes | None:

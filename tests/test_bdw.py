@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from curate import beta
+from curate.checkpoint import Examples
 from curate.config import BeliefConfig
 from curate.methods.bdw import Bdw, coast
 from curate.randomness import generator
@@ -129,3 +130,14 @@ def test_state_round_trip():
         method.begin_epoch(rows, 3 + torch.arange(6) // 2, 2)
     assert torch.equal(one.weights(rows), two.weights(rows))
     assert torch.equal(one.log_a, two.log_a)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_row_takes_at_most_forty_bytes(momentum):
+    """Everything that grows with the store beside its index: the method's tensors and what is known of each example."""
+    n = 1000
+    method = Bdw(n, BeliefConfig(eta=1.0, meta_momentum=momentum), 0, CPU)
+    examples = Examples(np.ones(n, np.bool_), np.zeros(n, np.int16), np.zeros(n, np.uint8))
+    tensors = [x for x in vars(method).values() if isinstance(x, torch.Tensor)]
+    arrays = list(vars(examples).values())
+    assert sum(x.numel() * x.element_size() for x in tensors) + sum(x.nbytes for x in arrays) <= 40 * n

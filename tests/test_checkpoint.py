@@ -132,6 +132,8 @@ def test_every_running_scalar_is_in_the_marker_in_full(tmp_path):
     """0.1 reads back as 0.1, not as its six digits."""
     write(tmp_path, 1, *moved())
     said = json.loads((checkpoint.folder(tmp_path, 1) / "state.json").read_text())
+    assert len(said.pop("checksum")) == 64
+    assert sorted(said.pop("files")) == [f"{name}.safetensors" for name in ("model", "optimizer", "signal", "weights")]
     assert said == {
         "format": 1,
         "epoch": 1,

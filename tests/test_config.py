@@ -125,7 +125,7 @@ def test_options_are_read_from_toml_json_and_a_run(tmp_path):
     (tmp_path / "tables.toml").write_text(
         'store = "s"\ntarget = "t"\n[train]\nlr_drops = [3, 5]\n[network]\nwidth = 4\n'
     )
-    (tmp_path / "run.json").write_text(json.dumps({"run_id": "x", "configuration": {"store": "s", "target": "t"}}))
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1, "configuration": {"store": "s", "target": "t"}}))
     flat = from_options(read_options(tmp_path / "flat.toml"))
     assert (flat.train.lr_drops, flat.network.network) == ((3, 5), "small")
     tables = from_options(read_options(tmp_path / "tables.toml"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -46,6 +47,15 @@ def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert "://" in target or ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_demos_output_is_the_recorded_one():
+    """What the README shows is what `curate demo` prints for scripts/results/demo/results.json."""
+    from curate.experiments.demo import table
+
+    results = json.loads((ROOT / "scripts" / "results" / "demo" / "results.json").read_text())
+    shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0]
+    assert shown.strip() == f"```\n{table(results, Path('demo'))}\n```"
 
 
 def test_files_of_the_reading_order_exist():

@@ -19,6 +19,9 @@ from shards.errors import ShardError
 VERBS = ("demo", "pack", "index", "run", "ledger", "prune", "rewrite", "verify", "export", "pretrain", "evaluate")
 
 
+STOPPED = "stopped; the same command goes on where it can, and starts again where it cannot"
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules of this package, imported on use."""
 
@@ -54,7 +57,7 @@ def main() -> None:
     try:
         sys.exit(curate.main(standalone_mode=False) or 0)
     except click.exceptions.Abort:
-        sys.exit(_say("stopped", 130))
+        sys.exit(_say(STOPPED, 130))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -63,7 +66,16 @@ def main() -> None:
     except OSError as error:
         sys.exit(_say(f"{error.filename or 'input or output'}: {error.strerror or error}", 1))
     except KeyboardInterrupt:
-        sys.exit(_say("stopped; the same command goes on from the last finished epoch", 130))
+        sys.exit(_say(STOPPED, 130))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_want_of_memory(error):
+            raise
+        sys.exit(_say("out of memory; give a smaller --batch, --size, --width or --hidden, or --cache-bytes 0", 1))
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    """Python's own error, or torch's on the CPU, which has no type of its own."""
+    return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _say(text: str, code: int) -> int:

@@ -43,13 +43,14 @@ def index(
     """
     from curate.progress import shard_bar
     from shards import names, remote
-    from shards.index import build, save
+    from shards.index import build, check_place, save
     from shards.publish import publish_json
 
     shard_set = names.resolve(shards)
     if place is None and remote.is_url(shard_set.root):
         raise Misuse(f"{shards}: is remote; say where the index goes with --index FILE")
     place = place or Path(shard_set.root) / "index.parquet"
+    check_place(place)
     processes = max(1, default_workers(workers))
     with shard_bar("indexing"):
         found, report = build(shard_set, workers=processes, check=check, image=image, skip_bad=skip_bad_shards)

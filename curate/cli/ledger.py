@@ -25,7 +25,9 @@ def ledger(run: Path, final: bool, as_json: bool) -> None:
     import pyarrow.compute as pc
 
     from curate import ledger as book
+    from curate import provenance
 
+    provenance.read_run(run)
     lines = []
     for epoch in book.epochs(run):
         table = book.read_epoch(run, epoch, ["mean", "kept", "visits", "error"])

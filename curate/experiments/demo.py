@@ -5,7 +5,6 @@ Settings are those of METHOD.md's section on digits; beside them runs the paper'
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from curate.run import run
 from curate.store import ImageStore, Shelf
 from shards import index as shard_index
 from shards import names
-from shards.publish import publish_json
+from shards.publish import from_json, publish_json
 from shards.verify import verify
 
 #: The store's side and patch, and how it is weighed, by pretext.
@@ -75,6 +74,8 @@ PRETRAIN: dict[str, Any] = {
     "network": "small",
     "colour": "grey",
     "width": 8,
+    "size": 16,
+    "crop": 16,
     "mirror": False,
     "epochs": 8,
     "batch": 32,
@@ -100,7 +101,7 @@ def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str,
     prove(out / "run" / "curated", index)
     weights = ledger.read_final(out / "run")
     figures(out, weights, index, SIZES[pretext].side)
-    trials = pretrain_all(out, index, weights, SIZES[pretext].side, seed)
+    trials = pretrain_all(out, index, weights, seed)
     scores = {name: comparison.accuracy(done) for name, done in trials.items()}
     times = {"bdw": bdw_seconds, **{name: comparison.seconds(done) for name, done in trials.items()}}
     results = {
@@ -147,7 +148,7 @@ def prove(curated: Path, index: shard_index.Index) -> None:
 
 
 def pretrain_all(
-    out: Path, index: shard_index.Index, weights: pa.Table, side: int, seed: int
+    out: Path, index: shard_index.Index, weights: pa.Table, seed: int
 ) -> dict[str, list[comparison.Trial]]:
     """Plain rotation training on the raw source, the curated shards, and as many random images."""
     kept = int(np.count_nonzero(weights["kept"]))
@@ -156,8 +157,7 @@ def pretrain_all(
         "curated": str(out / "run" / "curated"),
         "random": str(comparison.random_subset(index, kept, seed, out / "random")),
     }
-    options = {**PRETRAIN, "size": side, "crop": side}
-    return comparison.compare(sets, str(out / "target"), out / "pretrain", options, SEEDS)
+    return comparison.compare(sets, str(out / "target"), out / "pretrain", PRETRAIN, SEEDS)
 
 
 def table(results: dict[str, Any], out: Path) -> str:
@@ -194,7 +194,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     """
     path = out / "demo.json"
     if path.exists():
-        found = json.loads(path.read_text())
+        found = from_json(path.read_text())
         if found != settings:
             raise Misuse(f"--out {out}: holds a demo with {found}, not {settings}; name another folder")
     elif out.is_dir() and any(out.iterdir()):
