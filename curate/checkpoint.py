@@ -102,9 +102,7 @@ def read_marker(at: Path) -> dict[str, Any]:
         raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}") from error
     if version != FORMAT:
         raise CurateError(f"{at}: format {version}, this release reads {FORMAT}; use the release that wrote it")
-    # Checkpoints of 0.1 before there were checksums have none.
-    checksum = said.pop("checksum", None)
-    if not {"epoch", "step", "generation", "signal"} <= said.keys() or checksum not in (None, _checksum(said)):
+    if said.pop("checksum", None) != _checksum(said):
         raise _damaged(at / _MARKER, "its checksum does not hold")
     return said
 
@@ -163,7 +161,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError as error:
         raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
     found = _sha256(data)
-    expected = read_marker(path.parent).get("files", {}).get(path.name, found)
+    expected = read_marker(path.parent)["files"][path.name]
     if found != expected:
         raise _damaged(path, f"sha256 {found[:12]}, written was {expected[:12]}")
     try:
