@@ -114,7 +114,7 @@ class OutputConfig:
 class MachineConfig:
     """What changes how fast the same result comes, and where; no part of a run's identity."""
 
-    device: str = option("auto", "Device: auto, cpu, cuda, cuda:1, ...")
+    device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
     workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")

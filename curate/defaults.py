@@ -21,6 +21,19 @@ _BY_PRETEXT: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+def by_pretext(name: str) -> dict[str, Any]:
+    """The default of an option for each pretext that has one of its own.
+
+    >>> by_pretext("size")
+    {'rotation': 72, 'reconstruction': 28}
+    """
+    found = {
+        pretext: {k: v for group in groups.values() for k, v in group.items()}
+        for pretext, groups in _BY_PRETEXT.items()
+    }
+    return {pretext: options[name] for pretext, options in found.items() if name in options}
+
+
 def resolve(config: RunConfig, labelled: bool) -> RunConfig:
     """Fill in every default that depends on the pretext or the target, and check the whole.
 

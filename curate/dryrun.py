@@ -58,9 +58,9 @@ class Forecast:
         """For people."""
         lines = [
             f"{self.images:,} images, {self.epochs} epochs, {self.steps:,} steps of {self.seconds_per_step:.3g} s",
-            f"time    at most {self.hours:.2f} h, if nothing were pruned",
+            f"time    at most {_duration(self.hours * 3600)}, if nothing were pruned",
             f"memory  {self.peak_memory / 2**30:.2f} GiB",
-            f"disk    at most {self.disk / 1e9:.2f} GB of {self.disk_free / 1e9:.2f} GB free",
+            f"disk    at most {self.disk / 1e6:,.1f} MB of {self.disk_free / 1e6:,.0f} MB free",
             f"target  {self.episode}",
         ]
         lines += [f"note    {note}" for note in self.notes] + [f"PROBLEM {problem}" for problem in self.problems]
@@ -160,3 +160,12 @@ def _disk_free(out: Path) -> int:
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(os.fspath(place)).free
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that fits.
+
+    >>> _duration(90), _duration(9000)
+    ('90 s', '2.5 h')
+    """
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.1f} h"

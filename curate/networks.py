@@ -155,11 +155,6 @@ def hollow(module: nn.Module) -> nn.Module:
     return bare
 
 
-def couples_the_batch(module: nn.Module) -> bool:
-    """Whether one image's output depends on the others (batch norm in training mode)."""
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
-
-
 def _norm(name: str) -> Callable[[int], nn.Module]:
     if name == "batch":
         return nn.BatchNorm2d

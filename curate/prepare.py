@@ -27,7 +27,7 @@ from curate.records import ERRORS, Ints
 from curate.store import ImageStore, Shelf, default_cache_bytes, default_workers
 from curate.target import TargetIndex, is_labelled, load_split, open_target
 from shards import index as shard_index
-from shards import order
+from shards import names, order
 from shards.plan import unsafe_rows
 
 #: Images of the store over which mean and deviation are measured.
@@ -77,6 +77,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     decoder = Decoder.of(config.images)
     images = open_images(config, index, decoder, device)
     examples = fresh_examples(index)
+    notes += store_notes(config, examples)
     config = replace(config, images=_measured(config, images, examples))
     augment = Augment.of(config.images)
     pretext = PRETEXTS[config.pretext](augment, config.network)
@@ -97,6 +98,17 @@ def open_images(config: RunConfig, index: shard_index.Index, decoder: Decoder, d
     workers = default_workers() if machine.workers is None else machine.workers
     cache = default_cache_bytes(device) if machine.cache_bytes is None else machine.cache_bytes
     return ImageStore(Shelf.whole(index), decoder, workers, cache, device)
+
+
+def store_notes(config: RunConfig, examples: Examples) -> list[str]:
+    """What a store lacks, as far as its list and its index tell."""
+    missing = names.resolve(config.store).missing
+    shown = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
+    notes = [f"{len(missing)} shards of the store do not exist: {shown}"] if missing else []
+    for kind in ("no-image", "unsafe-name"):
+        count = int((examples.error == ERRORS.index(kind)).sum())
+        notes += [f"{count} samples of the store are not trained on: {kind}"] if count else []
+    return notes
 
 
 def fresh_examples(index: shard_index.Index) -> Examples:

@@ -116,9 +116,3 @@ def label_of(text: bytes | None) -> int | None:
     """
     match = _LABEL.fullmatch(text or b"")
     return int(match[1]) if match else None
-
-
-def class_names(target: str | Path) -> list[str] | None:
-    """The lines of classes.txt, where there is one."""
-    path = Path(target) / "classes.txt"
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else None

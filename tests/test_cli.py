@@ -218,7 +218,7 @@ def test_dry_run_forecasts_and_writes_nothing(world, tmp_path):
     assert forecast["seconds_per_step"] > 0
     assert forecast["problems"] == []
     assert not (tmp_path / "dry").exists()
-    out, _ = curate("run", *place, *options, "--dry-run", "--batch", 64)
+    out, _ = curate("run", *place, *options, "--dry-run", "--batch", 64, code=1)
     assert "PROBLEM --batch 64: the store has 48 images" in out
 
 

@@ -12,7 +12,7 @@ from curate.experiments import demo, digits
 
 @pytest.mark.slow
 def test_reconstruction_tells_digits_from_patches(tmp_path):
-    """The issue's wish: AUROC >= 0.95, at least 90 % of the digits kept, at most 30 % of the patches."""
+    """Wanted: AUROC >= 0.95, at least 90 % of the digits kept, at most 30 % of the patches."""
     digits.pack(tmp_path, demo.SIZES["reconstruction"], 0)
     demo.weigh(tmp_path, "reconstruction", 0)
     found = demo.by_domain(tmp_path, demo.ledger.read_final(tmp_path / "run"))

@@ -9,7 +9,7 @@ from torch import nn
 
 from curate.config import ImageConfig, NetworkConfig
 from curate.errors import Misuse
-from curate.networks import build, couples_the_batch, functional, hollow, in_half
+from curate.networks import build, functional, hollow, in_half
 from curate.randomness import generator
 
 
@@ -62,7 +62,6 @@ def test_the_small_resnet_halves_twice(norm, colour, channels):
     assert [net.tap(x, f"layer{i}").shape[1] for i in (1, 2, 3)] == [4 * 32 * 32, 8 * 16 * 16, 16 * 8 * 8]
     assert net(x).features.shape == (2, 16)
     assert net(x).logits.shape == (2, 4)
-    assert couples_the_batch(net) == (norm == "batch")
 
 
 @pytest.mark.parametrize("size", [8, 9, 31])

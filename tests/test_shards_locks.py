@@ -22,9 +22,14 @@ import os, time
 from pathlib import Path
 from shards.locks import locked
 with locked(Path({str(folder)!r})):
+    ready, tell = os.pipe()
     child = os.fork() if {with_child} else 1
     if child:
+        # The child is a worker like any other once its own code runs.
+        {with_child} and os.read(ready, 1)
         print(child, flush=True)
+    else:
+        os.write(tell, b"x")
     time.sleep(60)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

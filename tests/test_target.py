@@ -9,7 +9,7 @@ from shard_makers import write_tar
 
 from curate.errors import CurateError
 from curate.images import Decoder
-from curate.target import class_names, is_labelled, label_of, load_split, open_target
+from curate.target import is_labelled, label_of, load_split, open_target
 
 GREY = Decoder(16, "grey")
 
@@ -113,10 +113,3 @@ def test_the_fingerprint_is_of_content_and_not_of_place(tmp_path):
 def test_a_label_is_one_integer(text, label):
     """Spaces around it do not matter."""
     assert label_of(text) == label
-
-
-def test_class_names_are_lines(tmp_path):
-    """In the order of their labels; None where there is no such file."""
-    toyset.make_target(tmp_path, 10)
-    assert class_names(tmp_path) == [str(digit) for digit in range(10)]
-    assert class_names(tmp_path / "train") is None

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from curate.defaults import by_pretext
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
@@ -101,6 +103,8 @@ def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Co
     if default not in (None, ""):
         shown = default if not isinstance(default, bool) else ("on" if default else "off")
         text += f" [default: {shown}]"
+    elif by_pretext(item.name):
+        text += f" [default: {', '.join(f'{value} for {pretext}' for pretext, value in by_pretext(item.name).items())}]"
     of_section = type("Option", (SectionOption,), {"section": section})
     if is_flag:
         return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")

@@ -21,7 +21,7 @@ from curate.errors import Misuse
 @click.option("--dry-run", is_flag=True, help="Time five steps, say what the run will cost and what will not work.")
 @json_option
 @options_of(RunConfig, *GROUPS.values())
-def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
+def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Weigh every image of a store by a target, prune, and rewrite what is kept.
 
     \b
@@ -36,7 +36,7 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
 
         forecast = estimate(chosen, out)
         print_result(forecast, as_json, forecast.text())
-        return
+        return 1 if forecast.problems else 0
     from curate.progress import Bar
     from curate.run import run as start
 
@@ -49,6 +49,7 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
         f"ledger    {summary.run}/ledger\n"
         f"shards    {summary.curated}",
     )
+    return 0
 
 
 def combined(options: dict[str, Any], config: Path | None, paper: bool) -> dict[str, Any]:
