@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from curate import checkpoint, engine
+from curate.claim import refuse_overlap
 from curate.config import RunConfig
+from curate.epoch import peak_memory
 from curate.errors import CurateError
 from curate.images import Pixels
 from curate.metalosses.prototypical import Episode
 from curate.prepare import Job, prepare, trainable
 from curate.records import Ints
-from curate.run import peak_memory, refuse_overlap
 
 #: Steps that are timed, after one that warms up.
 STEPS = 5

@@ -10,24 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from curate import checkpoint
+from curate.claim import claim, refuse_overlap, resume
 from curate.config import RunConfig, from_options
 from curate.defaults import resolve
+from curate.epoch import numbers_of, refuse_undecodable, train_on
 from curate.errors import Misuse
+from curate.metrics import METRICS, append_metrics, read_metrics, seconds_spent
 from curate.opening import open_index
 from curate.prepare import fresh_examples, prepare, trainable
 from curate.progress import Progress, Silent
 from curate.records import EpochReport
-from curate.run import (
-    METRICS,
-    append_metrics,
-    claim,
-    numbers_of,
-    read_metrics,
-    refuse_overlap,
-    refuse_undecodable,
-    resume,
-    train_on,
-)
 from shards.locks import locked
 from shards.publish import from_json
 
@@ -92,9 +84,8 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -
             append_metrics(out / METRICS, report)
             checkpoint.finish(out, epoch, job.state, 0)
             said.report(report)
-    lines = [from_json(line) for line in read_metrics(out)]
-    spent = round(sum(sum(line["seconds"].values()) for line in lines), 3)
-    return PretrainSummary(len(trainable(job.examples)), last, job.state.step, lines[-1]["pretext_loss"], spent)
+    loss = from_json(read_metrics(out)[-1])["pretext_loss"]
+    return PretrainSummary(len(trainable(job.examples)), last, job.state.step, loss, seconds_spent(out))
 
 
 def epochs_for(steps: int, config: RunConfig, out: Path) -> int:

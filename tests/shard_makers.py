@@ -68,3 +68,9 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
+
+
+def samples_of(index: Index, rows: list[int]) -> list[tuple[str, bytes]]:
+    """The members of these rows, by `tarfile` and the key alone (keys differ in the stores of these tests)."""
+    keys = set(index.table["key"].take(pa.array(rows)).to_pylist())
+    return [member for member in read_set(Path(index.root)) if member[0].split(".")[0] in keys]

@@ -21,6 +21,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         *("curate.beta", "curate.lookahead", "curate.methods*", "curate.signal", "curate.engine", "curate.checkpoint"),
         *("curate.randomness", "curate.precision", "curate.reference", "curate.store", "curate.target"),
         *("curate.prepare", "curate.dryrun", "curate.run", "curate.evaluate", "curate.pretrain"),
+        *("curate.claim", "curate.epoch"),
         *("curate.downstream.features", "curate.experiments.*"),
     ),
     "torchvision": ("curate.images", "curate.networks"),
@@ -49,6 +50,7 @@ APART = ("curate.engine", "curate.ledger", "curate.pruner", "curate.manifest", "
 #: Who may join them.
 JOINING = (
     *("curate.run", "curate.prepare", "curate.generations", "curate.dryrun", "curate.rejudge"),
+    *("curate.claim", "curate.epoch"),
     *("curate.evaluate", "curate.pretrain", "curate.experiments.*"),
 )
 #: Of these only `base` is imported by others than the family's own registry.

@@ -23,10 +23,7 @@ COUNT, EPOCHS, BATCH = 96, 4, 16
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A folder with a store and a target."""
-    folder = tmp_path_factory.mktemp("data")
-    toyset.make_store(folder / "store", COUNT)
-    toyset.make_target(folder / "target")
-    return folder
+    return toyset.make_data(tmp_path_factory.mktemp("data"), COUNT)
 
 
 @pytest.fixture(scope="module")

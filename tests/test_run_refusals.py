@@ -23,10 +23,7 @@ REASONS = {5: "not-an-image", 40: "empty-member", 77: "truncated-image", IMAGELE
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A folder with a store and a target."""
-    folder = tmp_path_factory.mktemp("data")
-    toyset.make_store(folder / "store", COUNT)
-    toyset.make_target(folder / "target")
-    return folder
+    return toyset.make_data(tmp_path_factory.mktemp("data"), COUNT)
 
 
 @pytest.fixture(scope="module")

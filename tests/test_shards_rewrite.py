@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from shard_makers import indexed, make_store, manifest_of, numbered, read_set, tree, write_tar
+from shard_makers import indexed, make_store, manifest_of, numbered, read_set, samples_of, tree, write_tar
 
 from shards.copying import CopyTask
 from shards.curated import load_curated, refuse_unfinished
@@ -33,12 +33,6 @@ def store(tmp_path: Path) -> Index:
     """Three shards of 20 samples."""
     shards = {f"part/{n:05d}.tar": numbered(20 * n, 20) for n in range(3)}
     return make_store(tmp_path / "store", shards)
-
-
-def samples_of(index: Index, rows: list[int]) -> list[tuple[str, bytes]]:
-    """The members of these rows, by `tarfile` and the key alone (keys differ in the stores of these tests)."""
-    keys = set(index.table["key"].take(pa.array(rows)).to_pylist())
-    return [member for member in read_set(Path(index.root)) if member[0].split(".")[0] in keys]
 
 
 def test_what_is_kept_is_there_byte_for_byte_and_in_order(store: Index, tmp_path: Path) -> None:

@@ -6,9 +6,8 @@ import io
 import tarfile
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from shard_makers import indexed, make_store, manifest_of, numbered, read_set, read_tar, write_tar
+from shard_makers import indexed, make_store, manifest_of, numbered, read_set, read_tar, samples_of, write_tar
 
 from shards import index as indexes
 from shards.curated import load_curated
@@ -23,12 +22,6 @@ def store(tmp_path: Path) -> Index:
     """Three shards of 20 samples."""
     shards = {f"part/{n:05d}.tar": numbered(20 * n, 20) for n in range(3)}
     return make_store(tmp_path / "store", shards)
-
-
-def samples_of(index: Index, rows: list[int]) -> list[tuple[str, bytes]]:
-    """The members of these rows, by `tarfile` and the key alone (keys differ in the stores of these tests)."""
-    keys = set(index.table["key"].take(pa.array(rows)).to_pylist())
-    return [member for member in read_set(Path(index.root)) if member[0].split(".")[0] in keys]
 
 
 def test_members_that_lie_apart_are_made_adjacent(tmp_path: Path) -> None:

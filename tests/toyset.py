@@ -88,6 +88,13 @@ def make_target(folder: Path, count: int = 40, labelled: bool = True) -> Path:
     return folder
 
 
+def make_data(folder: Path, count: int) -> Path:
+    """A folder with a store of ``count`` digits and a target."""
+    make_store(folder / "store", count)
+    make_target(folder / "target")
+    return folder
+
+
 def config(store: Path, target: Path | str, **changes: Any) -> RunConfig:
     """The configuration of `FAST` with some options changed."""
     return from_options({"store": str(store), "target": str(target), **FAST, **changes})

@@ -5,7 +5,6 @@ Settings are those of METHOD.md, section 10, for digits; beside them runs the pa
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from curate.config import from_options
 from curate.errors import CurateError, Misuse
 from curate.experiments import comparison, digits
 from curate.images import Decoder
+from curate.metrics import seconds_spent
 from curate.progress import Bar
 from curate.run import run
 from curate.store import ImageStore, Shelf
@@ -134,8 +134,7 @@ def weigh(out: Path, pretext: str, seed: int) -> float:
     options |= {"store": str(out / "source"), "target": str(out / "target")}
     run(from_options(options), out / "run", Bar("weigh"))
     run(from_options({**options, **PAPER_RULE}), out / "paper-rule", Bar("paper's rule"))
-    lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
-    return float(sum(sum(line["seconds"].values()) for line in lines))
+    return seconds_spent(out / "run")
 
 
 def prove(curated: Path, index: shard_index.Index) -> None:
