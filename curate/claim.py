@@ -19,6 +19,9 @@ from curate.progress import Progress
 from shards import names, remote
 from shards.publish import publish_bytes
 
+#: What `prepare` leaves in a run's folder before the run has one.
+_MADE_BEFORE = ("index.parquet", "distances.parquet")
+
 
 def refuse_overlap(config: RunConfig, out: Path) -> None:
     """Refuse an output folder that lies in the store or the target, or holds one of them.
@@ -53,10 +56,11 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         chosen = precision.Precision(machine.get("precision", "float32"), machine.get("agreement", {}))
         precision.use(chosen.name)
     else:
-        if out.is_dir() and any(not p.name.startswith(".") and p.name != "index.parquet" for p in out.iterdir()):
+        if out.is_dir() and any(not p.name.startswith(".") and p.name not in _MADE_BEFORE for p in out.iterdir()):
             raise Misuse(f"--out {out}: holds files, but no run.json; name a new folder, or the folder of a run")
         chosen = _settle_precision(job)
         machine = {"device": str(job.setup.device), "precision": chosen.name, "agreement": chosen.agreement}
+        machine["statistics"] = job.statistics
         record = provenance.write_run(path, job.config, who, machine)
     for name, cosine in chosen.agreement.items():
         said.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")

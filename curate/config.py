@@ -1,7 +1,8 @@
 """The configuration of a run: frozen dataclasses, each for one part, and the flat options they are made of.
 
 Every field carries its help text; `curate.cli` makes one option of each, `run.json` holds them all, and both
-names are the field's. A default of None means "by the pretext"; `curate.defaults` fills it in and checks the whole.
+names are the field's. A default of None means "by pretext, method or target"; `curate.defaults` fills it in and
+checks the whole.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ class MetaConfig:
 class BeliefConfig:
     """How the meta-gradient moves the beliefs (METHOD.md)."""
 
-    eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1).")
-    eta_scale: str = option("history", "Unit of eta: divide the signal by its size.", ("raw", "history", "recent"))
+    eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1; dw 0.1).")
+    eta_scale: str | None = option(
+        None, "Unit of eta: divide the signal by its size (default: history; dw recent).", ("raw", "history", "recent")
+    )
     reference: str | None = option(None, "What an image's help is compared with.", ("none", "target", "batch"))
     meta_average: float = option(0.0, "Decay of a running mean of the meta-gradient over steps (0: off).")
     meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
@@ -95,10 +98,25 @@ class BeliefConfig:
 
 @dataclass(frozen=True)
 class PruneConfig:
-    """When an image is dropped: CDF(lam; a, b) > rho."""
+    """When an image is dropped: CDF(lam; a, b) > rho; with a point weight, w <= lam."""
 
-    lam: float = option(0.25, "Weight below which an image is no help.")
+    lam: float | None = option(None, "Weight below which an image is no help (default: 0.25; dw 0).")
     rho: float = option(0.5, "Prune when more than this share of the belief lies below lam.")
+
+
+@dataclass(frozen=True)
+class NeighbourConfig:
+    """How method nn measures how far an image is from the target."""
+
+    nn_beta: float = option(1e-5, "Weight exp(-beta d) of an image at distance d from its nearest target image.")
+    nn_distance: str = option("squared", "Which distance.", ("squared", "euclidean"))
+    nn_space: str = option("pixels", "Distance of normalised pixels, or of features.", ("pixels", "features"))
+    nn_features: str | None = option(
+        None, "Weights of the network of the features: model.safetensors or torchvision's."
+    )
+    nn_tap: str = option("pool", "Stage whose output is the feature.")
+    #: sha256 of the file `nn_features`, filled in when it is read.
+    nn_weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,9 +149,10 @@ class RunConfig:
 
     store: str
     target: str
-    method: str = option("bdw", "Method.", ("bdw", "uniform"))
+    method: str = option("bdw", "Method.", ("bdw", "dw", "l2rw", "nn", "oracle", "uniform"))
     pretext: str = option("rotation", "Task the store trains the network on.", ("rotation", "reconstruction"))
     seed: int = option(0, "Seed of everything random.")
+    domain: str | None = option(None, "The target's own domain in the store (method oracle; else for scoring only).")
     index: str | None = option(None, "Index of the store, where it is not in the store's folder.")
     image: str | None = option(None, "Extension of the image to use, where samples hold several.")
     images: ImageConfig = field(default_factory=ImageConfig)
@@ -142,6 +161,7 @@ class RunConfig:
     meta: MetaConfig = field(default_factory=MetaConfig)
     belief: BeliefConfig = field(default_factory=BeliefConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    neighbours: NeighbourConfig = field(default_factory=NeighbourConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
 
@@ -153,11 +173,14 @@ GROUPS: dict[str, type] = {
     "meta": MetaConfig,
     "belief": BeliefConfig,
     "prune": PruneConfig,
+    "neighbours": NeighbourConfig,
     "output": OutputConfig,
     "machine": MachineConfig,
 }
 
-#: Paper mode (METHOD.md): the paper's constants, and every option of ours off.
+#: Methods that look at no target.
+TARGETLESS = ("uniform", "oracle")
+#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; `curate.defaults.paper` by method.
 PAPER: dict[str, Any] = {
     "eta": 10.0,
     "eta_scale": "raw",
@@ -188,8 +211,7 @@ def from_options(options: dict[str, Any]) -> RunConfig:
             rest[name] = _typed(name, value, RunConfig)
         else:
             raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
-    # Only a method that learns nothing can do without a target.
-    for name in ("store",) if rest.get("method") == "uniform" else ("store", "target"):
+    for name in ("store",) if rest.get("method") in TARGETLESS else ("store", "target"):
         if not rest.get(name):
             raise Misuse(f"--{name} is missing: name the {name}'s shards")
     return RunConfig(**{"target": "", **rest}, **{group: kind(**groups[group]) for group, kind in GROUPS.items()})

@@ -1,11 +1,11 @@
-"""The defaults that depend on the pretext or the target, and what a configuration may not be."""
+"""The defaults that depend on pretext, method or target, and what a configuration may not be."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from curate.config import GROUPS, RunConfig
+from curate.config import GROUPS, PAPER, TARGETLESS, NeighbourConfig, RunConfig
 from curate.errors import Misuse
 
 _BY_PRETEXT: dict[str, dict[str, dict[str, Any]]] = {
@@ -19,6 +19,73 @@ _BY_PRETEXT: dict[str, dict[str, dict[str, Any]]] = {
         "train": {"epochs": 100, "batch": 64, "lr": 1e-4, "momentum": 0.0, "weight_decay": 0.0, "lr_drops": ()},
     },
 }
+#: Of the paper's DW neither eta nor its unit is published; these work on its VAE (METHOD.md).
+_BY_METHOD: dict[str, dict[str, Any]] = {"dw": {"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0}}
+
+_SIGNAL = {
+    "eta": None,
+    "eta_scale": "raw",
+    "reference": "none",
+    "meta_average": 0.0,
+    "meta_momentum": 0.0,
+    "expected_gradient": False,
+    "warmup": 0,
+}
+_RULE = {"lam": 0.25, "rho": 0.5}
+_NEIGHBOURS = {item.name: item.default for item in fields(NeighbourConfig)}
+#: Options that say nothing to a method: the one value each may have, and why.
+_IDLE: dict[str, tuple[tuple[dict[str, Any], str], ...]] = {
+    "bdw": ((_NEIGHBOURS, "only nn measures distances"),),
+    "dw": (
+        ({"meta_momentum": 0.0}, "the paper's DW has none"),
+        ({"expected_gradient": False}, "a point weight has no distribution to take a mean of"),
+        ({"rho": 0.5}, "a point weight lies above lam or not, no share of it does"),
+        ({"warmup": 0}, "its weights start at 0, so a warm-up would train nothing"),
+        (_NEIGHBOURS, "only nn measures distances"),
+    ),
+    "l2rw": (
+        (
+            {k: v for k, v in _SIGNAL.items() if k not in ("meta_average", "warmup")},
+            "its weights sum to 1 over a batch",
+        ),
+        ({"warmup": 0}, "its weights are 0 before the first signal, so a warm-up would train nothing"),
+        (_RULE, "it prunes nothing"),
+        (_NEIGHBOURS, "only nn measures distances"),
+    ),
+    "nn": (
+        (_SIGNAL, "its weights are settled before the first epoch"),
+        (_RULE, "it prunes nothing; `curate prune --keep` takes a budget afterwards"),
+    ),
+    "oracle": (
+        (_SIGNAL, "its weights are settled before the first epoch"),
+        (_RULE, "it drops other domains before the first epoch, and nothing later"),
+        (_NEIGHBOURS, "only nn measures distances"),
+    ),
+    "uniform": (
+        (_SIGNAL, "its weights are all 1"),
+        (_RULE, "it prunes nothing"),
+        (_NEIGHBOURS, "only nn measures distances"),
+    ),
+}
+
+
+def idle(method: str) -> dict[str, tuple[Any, str]]:
+    """The options that say nothing to a method, each with the only value it may have and the reason.
+
+    >>> idle("dw")["meta_momentum"]
+    (0.0, "the paper's DW has none")
+    """
+    return {name: (value, reason) for options, reason in _IDLE.get(method, ()) for name, value in options.items()}
+
+
+def applicable(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` without those that say nothing to a method: what one set of options means for each of several."""
+    return {name: value for name, value in options.items() if name not in idle(method)}
+
+
+def paper(method: str) -> dict[str, Any]:
+    """Paper mode of a method: `PAPER`, with what the paper leaves open for dw as everywhere here."""
+    return applicable(method, PAPER | _BY_METHOD.get(method, {}))
 
 
 def by_pretext(name: str) -> dict[str, Any]:
@@ -44,8 +111,10 @@ def resolve(config: RunConfig, labelled: bool) -> RunConfig:
     Raises:
         Misuse: a value out of its range or two that exclude each other, with what to do.
     """
-    if config.pretext not in _BY_PRETEXT:
-        raise Misuse(f"--pretext {config.pretext}: unknown; known: {', '.join(_BY_PRETEXT)}")
+    for name, known in (("pretext", _BY_PRETEXT), ("method", _IDLE)):
+        if getattr(config, name) not in known:
+            raise Misuse(f"--{name} {getattr(config, name)}: unknown; known: {', '.join(known)}")
+    _refuse_idle(config)
     for group, defaults in _BY_PRETEXT[config.pretext].items():
         config = replace(config, **{group: _fill(getattr(config, group), defaults)})
     if config.pretext == "reconstruction":
@@ -60,11 +129,20 @@ def resolve(config: RunConfig, labelled: bool) -> RunConfig:
         meta=_fill(config.meta, {"meta_loss": meta_loss, "queries": config.meta.shots}),
         train=_fill(config.train, {"lr_drops": _paper_drops(config.train.epochs)}),
     )
-    reference = "target" if config.meta.meta_loss == "self-supervised" else "none"
-    eta = 10.0 if config.belief.eta_scale == "raw" else 1.0
-    config = replace(config, belief=_fill(config.belief, {"reference": reference, "eta": eta}))
+    config = _fill_belief(config)
     check(config, labelled)
     return config
+
+
+def _fill_belief(config: RunConfig) -> RunConfig:
+    """The defaults of how weights move and who is dropped, by method; what says nothing to it at its only value."""
+    fixed = {name: value for name, (value, _) in idle(config.method).items()}
+    own = {"lam": 0.25, "eta_scale": "history", "eta": 1.0} | _BY_METHOD.get(config.method, {}) | fixed
+    own.setdefault("reference", "target" if config.meta.meta_loss == "self-supervised" else "none")
+    if config.belief.eta_scale == "raw" and "eta" not in fixed:
+        own["eta"] = 10.0
+    belief = _fill(config.belief, {name: own[name] for name in ("eta_scale", "eta", "reference")})
+    return replace(config, belief=belief, prune=_fill(config.prune, {"lam": own["lam"]}))
 
 
 def check(config: RunConfig, labelled: bool) -> None:
@@ -81,21 +159,54 @@ def check(config: RunConfig, labelled: bool) -> None:
     for name, value, holds, rule in _ranges(config):
         if not holds:
             raise Misuse(f"--{name.replace('_', '-')} {value}: must be {rule}")
-    if config.network.network == "vae" and config.pretext != "reconstruction":
-        raise Misuse("--network vae is for --pretext reconstruction; rotation needs a ResNet")
-    if config.network.network != "vae" and config.pretext == "reconstruction":
-        raise Misuse(f"--pretext reconstruction trains the VAE, not {config.network.network}; give --network vae")
-    if config.meta.meta_loss == "prototypical" and not labelled:
-        raise Misuse("--meta-loss prototypical needs labels (.cls members) in the target; give self-supervised")
-    if config.belief.reference == "target" and config.meta.meta_loss != "self-supervised":
-        raise Misuse("--reference target needs --meta-loss self-supervised: the two losses are compared")
+    for meant, refusal in _combinations(config, labelled):
+        if not meant:
+            raise Misuse(refusal)
+
+
+def _combinations(config: RunConfig, labelled: bool) -> list[tuple[bool, str]]:
+    """Whether each combination can be meant, and what to say where it can't."""
+    network, meta_loss, method, near = config.network.network, config.meta.meta_loss, config.method, config.neighbours
+    vae, rebuilds, features = network == "vae", config.pretext == "reconstruction", near.nn_space == "features"
+    return [
+        (rebuilds or not vae, "--network vae is for --pretext reconstruction; rotation needs a ResNet"),
+        (vae or not rebuilds, f"--pretext reconstruction trains the VAE, not {network}; give --network vae"),
+        (
+            labelled or meta_loss != "prototypical",
+            "--meta-loss prototypical needs labels (.cls members) in the target; give self-supervised",
+        ),
+        (
+            config.belief.reference != "target" or meta_loss == "self-supervised",
+            "--reference target needs --meta-loss self-supervised: the two losses are compared",
+        ),
+        (bool(config.target) or method in TARGETLESS, f"--method {method} needs a --target to weigh images by"),
+        (
+            bool(config.domain) or method != "oracle",
+            "--method oracle needs --domain: the target's own, as domains.parquet beside the shards names it",
+        ),
+        (bool(near.nn_features) or not features, "--nn-space features needs --nn-features: the network's weights"),
+        (features or not near.nn_features, "--nn-features is for --nn-space features; pixels need no network"),
+        (features or near.nn_tap == "pool", "--nn-tap is for --nn-space features; pixels need no network"),
+    ]
+
+
+def _refuse_idle(config: RunConfig) -> None:
+    """Refuse a value that would do nothing; the one that is no choice, and the default, pass."""
+    given = {name: value for group in GROUPS for name, value in vars(getattr(config, group)).items()}
+    for name, (value, reason) in idle(config.method).items():
+        if given[name] is not None and given[name] != value:
+            option = name.replace("_", "-")
+            raise Misuse(f"--{option} {given[name]}: says nothing to --method {config.method}: {reason}; leave it out")
 
 
 def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
     images, train, meta, belief, prune = config.images, config.train, config.meta, config.belief, config.prune
     assert images.size is not None
     assert images.crop is not None
-    assert None not in (train.epochs, train.batch, train.lr, train.momentum, train.weight_decay, belief.eta)
+    assert None not in (train.epochs, train.batch, train.lr, train.momentum, train.weight_decay)
+    assert prune.lam is not None
+    # A weight of 0 is dropped by a lam of 0; no belief has any mass below it.
+    some, rule = (prune.lam >= 0, "in [0, 1)") if config.method == "dw" else (prune.lam > 0, "between 0 and 1")
     rows: list[tuple[str, Any, bool, str]] = [
         ("size", images.size, 4 <= images.size <= 4096, "in 4..4096"),
         ("crop", images.crop, 4 <= images.crop <= images.size, f"in 4..size ({images.size})"),
@@ -106,7 +217,7 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
         ("meta_average", belief.meta_average, 0 <= belief.meta_average < 1, "in [0, 1)"),
         ("meta_momentum", belief.meta_momentum, 0 <= belief.meta_momentum < 1, "in [0, 1)"),
         ("warmup", belief.warmup, belief.warmup >= 0, "at least 0"),
-        ("lam", prune.lam, 0 < prune.lam < 1, "between 0 and 1"),
+        ("lam", prune.lam, some and prune.lam < 1, rule),
         ("rho", prune.rho, 0 < prune.rho < 1, "between 0 and 1"),
         ("seed", config.seed, 0 <= config.seed < 2**63, "in 0..2^63-1"),
     ]
@@ -122,9 +233,9 @@ def _ranges(config: RunConfig) -> list[tuple[str, Any, bool, str]]:
         ("cache_bytes", config.machine.cache_bytes, 0, 2**60),
     ):
         rows.append((name, value, value is None or low <= value <= high, f"in {low}..{high}"))
-    for name, rate in (("lr", train.lr), ("eta", belief.eta)):
+    for name, rate in (("lr", train.lr), ("eta", belief.eta), ("nn_beta", config.neighbours.nn_beta)):
         # Beyond float32 a rate is infinity, and 0 times it no number.
-        rows.append((name, rate, rate is not None and 0 < rate <= 1e30, "positive, at most 1e30"))
+        rows.append((name, rate, rate is None or 0 < rate <= 1e30, "positive, at most 1e30"))
     drops = train.lr_drops
     rows.append(("lr_drops", drops, all(1 <= drop <= 32767 for drop in drops or ()), "epochs from 1 on"))
     for name in ("momentum", "weight_decay"):

@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from curate import lookahead, signal
+from curate import lookahead, passes, signal, taped
 from curate.config import RunConfig
 from curate.errors import NonFinite
 from curate.images import Pixels
@@ -70,37 +69,52 @@ class State:
     method: Method
     signal: signal.Signal
     step: int = 0
-    directional: lookahead.Directional | None = None
+    evaluator: passes.Evaluator | None = None
 
 
 @dataclass
 class Totals:
     """Sums over an epoch, on the device.
 
-    `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none.
+    `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
+    steps took of this thread's processor time, which other processes do not lengthen. What a step adds waits in
+    ``pending`` until somebody looks.
     """
 
     sums: Tensor
     first_bad: Tensor
+    zero: Tensor
     steps: int = 0
     images: int = 0
+    cpu_seconds: float = 0.0
+    pending: list[tuple[int, tuple[Tensor, ...]]] = field(default_factory=list)
 
     @classmethod
     def fresh(cls, device: torch.device) -> Totals:
         """Zero."""
         sums = torch.zeros(5, dtype=torch.float64, device=device)
-        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device))
+        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), torch.zeros((), device=device))
 
     def add(self, step: int, k: int, loss: Tensor, meta: Tensor, square: Tensor, odd: Tensor, weight: Tensor) -> None:
         """Count one step; never waits for the device."""
         self.steps, self.images = self.steps + 1, self.images + k
-        parts = (loss, meta, square, odd, weight)
-        self.sums += torch.stack([part.detach().double() for part in parts])
-        bad = (self.first_bad < 0) & ~torch.isfinite(loss.detach())
-        self.first_bad = torch.where(bad, step, self.first_bad)
+        self.pending.append((step, (loss.detach(), meta.detach(), square, odd, weight)))
+
+    def fold(self) -> None:
+        """Sum up what is pending; never waits for the device."""
+        if not self.pending:
+            return
+        steps = torch.tensor([step for step, _ in self.pending], device=self.sums.device)
+        columns = [torch.stack(column).double() for column in zip(*(parts for _, parts in self.pending))]
+        self.sums += torch.stack(columns).sum(1)
+        bad = torch.where(torch.isfinite(columns[0]), torch.iinfo(torch.int64).max, steps).min()
+        found = (self.first_bad < 0) & (bad < torch.iinfo(torch.int64).max)
+        self.first_bad = torch.where(found, bad, self.first_bad)
+        self.pending.clear()
 
     def numbers(self) -> dict[str, float]:
         """Means over the steps so far. Waits for the device."""
+        self.fold()
         loss, meta, square, odd, weight = self.sums.tolist()
         steps = max(1, self.steps)
         return {
@@ -151,12 +165,17 @@ def train_epoch(
     learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
     setup.network.train()
     setup.bare.train()
+    step = _plain_step
+    if learning:
+        step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
     clock = time.perf_counter()
     for batch in batches:
         seconds["load"] += (now := time.perf_counter()) - clock
+        busy = time.thread_time()
         if len(batch.rows) >= FEWEST:
-            (_learning_step if learning else _plain_step)(setup, state, epoch, lr, batch, totals)
+            step(setup, state, epoch, lr, batch, totals)
         state.step += 1
+        totals.cpu_seconds += time.thread_time() - busy
         look = totals.steps % LOOK_EVERY == 1
         if look:
             _raise_if_latched(totals, epoch, lr)
@@ -173,67 +192,102 @@ def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
 
     What a step computes before the signal is refined: for measuring one arithmetic against another.
     """
-    rate, theta, velocity = learning_rate(setup.config, 1) / len(batch.rows), state.theta, state.velocity
+    lr, theta, velocity = learning_rate(setup.config, 1), state.theta, state.velocity
     buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
-    _, view, _, _, loss = _source_pass(setup, state, 1, batch)
-    _advance(setup, state, loss, learning_rate(setup.config, 1))
-    _, u = _target_pass(setup, state, 1)
+    source = _source_pass(setup, state, 1, batch)
+    _advance(setup, state, source.gradient(state.method.weights(batch.rows.to(setup.device))), lr)
+    target = _target_pass(setup, state, 1)
     state.theta, state.velocity = theta, velocity
     for name, x in setup.network.named_buffers():
         x.copy_(buffers[name])
-    return -rate * _tangent(setup, state, theta, view, u)
+    return -lr / len(batch.rows) * source.along_target(target)
 
 
 def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
-    _, _, weights, losses, loss = _source_pass(setup, state, epoch, batch)
-    _advance(setup, state, loss, lr)
-    zero = torch.zeros((), device=setup.device)
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    weights = state.method.weights(rows)
+    losses = _losses(setup, state, epoch, batch)(_network(setup, setup.network, state.theta))
+    _advance(setup, state, lookahead.gradient((weights * losses).sum() / len(weights), state.theta), lr)
+    zero = totals.zero
     totals.add(state.step, len(weights), losses.mean(), zero, zero, zero, weights.mean())
 
 
-def _learning_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
-    """The look-ahead step, the target's loss after it, and the tangent at the parameters before it."""
-    belief, rate, theta = setup.config.belief, lr / len(batch.rows), state.theta
-    rows, view, weights, losses, loss = _source_pass(setup, state, epoch, batch)
-    _advance(setup, state, loss, lr)
-    meta, u = _target_pass(setup, state, epoch)
-    along = signal.direction(state.signal, u, rate, belief)
-    h = -rate * _tangent(setup, state, theta, view, along)
-    refined, odd = signal.refine(state.signal, h, belief)
-    state.method.update(rows, refined, state.step)
-    square = torch.nan_to_num(h, 0.0, 0.0, 0.0).square().mean()
-    totals.add(state.step, len(rows), losses.mean(), meta, square, odd, weights.mean())
-
-
-def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> tuple[Tensor, Any, Tensor, Tensor, Tensor]:
-    """The rows, the view, the weights, the losses (k,) and the weighted loss; moves the running statistics once."""
+def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The look-ahead step, the target's loss after it, and the products with the gradients before it."""
     rows = batch.rows.to(setup.device, non_blocking=True)
-    view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
+    source, weights = _source_pass(setup, state, epoch, batch), state.method.weights(rows)
+    _advance(setup, state, source.gradient(weights), lr)
+    learnt = _learn(setup, state, epoch, lr, rows, source)
+    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+
+
+def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The weights of a batch from its own meta-gradient at w = 0, where the look-ahead is the parameters themselves;
+    then the step with them (Ren et al. 2018)."""
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    source = _source_pass(setup, state, epoch, batch)
+    learnt = _learn(setup, state, epoch, lr, rows, source)
     weights = state.method.weights(rows)
-    losses = setup.pretext.losses(_network(setup, setup.network, state.theta), view)
-    return rows, view, weights, losses, (weights * losses).sum() / len(weights)
+    _advance(setup, state, source.gradient(weights), lr)
+    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
 
 
-def _target_pass(setup: Setup, state: State, epoch: int) -> tuple[Tensor, Parameters]:
-    """The meta-loss of a fresh target batch at the state's parameters, and its gradient."""
+def _learn(
+    setup: Setup, state: State, epoch: int, lr: float, rows: Tensor, source: passes.SourcePass
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One target batch at the state's parameters, and the method's update by it.
+
+    Returns:
+        The meta-loss, the mean square of the finite h, and how many are not finite: device scalars.
+    """
+    belief, rate = setup.config.belief, lr / len(rows)
+    target = _target_pass(setup, state, epoch)
+    if signal.needs_gradient(belief):
+        products = source.along(signal.direction(state.signal, target.gradient(), rate, belief))
+    else:
+        products = source.along_target(target)
+    h = -rate * products
+    refined = signal.refine(state.signal, h, belief)
+    state.method.update(rows, refined.signal, state.step)
+    return target.loss, refined.mean_square, refined.nonfinite
+
+
+def _losses(setup: Setup, state: State, epoch: int, batch: Pixels) -> lookahead.Losses:
+    """The pretext's losses of one view of the batch, as a function of a network."""
+    view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
+    return partial(setup.pretext.losses, view=view)
+
+
+def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> passes.SourcePass:
+    """The forward over the batch; moves the running statistics once."""
+    losses = _losses(setup, state, epoch, batch)
+    if state.evaluator is None:
+        state.evaluator = choose_evaluator(setup, state.theta, losses)
+    return state.evaluator.source(state.theta, losses)
+
+
+def _target_pass(setup: Setup, state: State, epoch: int) -> passes.TargetPass:
+    """The meta-loss of a fresh target batch at the state's parameters."""
     assert setup.meta_loss is not None
-    episode = setup.meta_loss.batch(epoch, state.step)
-    meta = setup.meta_loss.loss(_network(setup, setup.meta_network, state.theta), episode)
-    return meta, lookahead.gradient(meta, state.theta)
+    assert state.evaluator is not None
+    loss = partial(setup.meta_loss.loss, batch=setup.meta_loss.batch(epoch, state.step))
+    return state.evaluator.target(state.theta, loss)
 
 
-def _tangent(setup: Setup, state: State, theta: Parameters, view: Any, along: Parameters) -> Tensor:
-    losses = partial(setup.pretext.losses, view=view)
-    if state.directional is None:
-        state.directional = lookahead.evaluator(setup.bare, theta, losses)
-    return state.directional(setup.bare, theta, losses, along)
+def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) -> passes.Evaluator:
+    """The layers' tape where the network allows it and a first batch confirms it, else the tangent."""
+    if setup.autocast is None and taped.refusal(setup.network) is None:
+        found = taped.Taped(setup.network)
+        if passes.agree(found, setup.bare, theta, losses):
+            return found
+    bind = partial(_network, setup, setup.network)
+    return passes.Tangent(bind, partial(_network, setup, setup.meta_network), setup.bare)
 
 
-def _advance(setup: Setup, state: State, loss: Tensor, lr: float) -> None:
+def _advance(setup: Setup, state: State, grads: Parameters, lr: float) -> None:
     train = setup.config.train
     assert train.momentum is not None
     assert train.weight_decay is not None
-    grads = lookahead.gradient(loss, state.theta)
     state.theta, state.velocity = lookahead.sgd_step(
         state.theta, state.velocity, grads, lr, train.momentum, train.weight_decay
     )
@@ -244,6 +298,7 @@ def _network(setup: Setup, module: nn.Module, theta: Parameters) -> Network:
 
 
 def _raise_if_latched(totals: Totals, epoch: int, lr: float) -> None:
+    totals.fold()
     step = int(totals.first_bad)
     if step >= 0:
         raise NonFinite(

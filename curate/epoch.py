@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,9 @@ def train_on(
     visit = np.empty(len(rows), np.int64)
     visit[np.searchsorted(rows, ordered)] = job.state.step + np.arange(len(rows)) // size
     at = torch.from_numpy(rows).to(device)
+    begun, busy = time.perf_counter(), time.thread_time()
     job.state.method.begin_epoch(at, torch.from_numpy(visit).to(device), epoch)
+    drawn, drawing = time.perf_counter() - begun, time.thread_time() - busy
     batches = _counted(job, job.images.batches(ordered, size))
     try:
         totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
@@ -39,6 +42,8 @@ def train_on(
             f"`--dry-run --batch {max(2, size // 2)}` says whether half of it fits"
         ) from error
     job.state.method.end_epoch(at, job.state.step)
+    seconds["step"] += drawn
+    totals.cpu_seconds += drawing
     return totals, seconds
 
 
@@ -70,6 +75,7 @@ def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, f
     return {
         **totals.numbers(),
         "learning_rate": engine.learning_rate(job.config, epoch),
+        "step_cpu_seconds": totals.cpu_seconds,
         "images_per_second": totals.images / max(1e-9, seconds["load"] + seconds["step"]),
         "peak_memory": peak_memory(job.setup.device),
     }

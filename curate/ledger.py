@@ -152,8 +152,12 @@ def read_files(paths: Iterable[Path]) -> tuple[pa.Table, list[str]]:
     return _together(tables), faults
 
 
-def final(run: Path) -> pa.Table:
+def final(run: Path, upto: int | None = None) -> pa.Table:
     """The last state of every example that ever was live: `FINAL_SCHEMA`, sorted by row.
+
+    Args:
+        run: the run directory.
+        upto: as it stood after this epoch; None for the last.
 
     ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through the partitions from the
     last to the first and takes of each what no later one has, so at most one partition and the result are in memory.
@@ -166,9 +170,11 @@ def final(run: Path) -> pa.Table:
     if not history or history != list(range(1, history[-1] + 1)):
         found = ", ".join(str(epoch) for epoch in history) or "none"
         raise CurateError(f"{run}: expected a partition of every epoch from 1 on, found {found}; resume the run")
+    if upto is not None and not 1 <= upto <= history[-1]:
+        raise CurateError(f"{run}: has no epoch {upto}, only 1 to {history[-1]}; name one of these")
     first = read_epoch(run, 1, ["row"])["row"].to_numpy()
     seen = np.zeros(first[-1] + 1 if len(first) else 0, dtype=np.bool_)
-    parts = [_last_states(run, epoch, seen) for epoch in reversed(history)]
+    parts = [_last_states(run, epoch, seen) for epoch in reversed(history[:upto])]
     return pa.concat_tables(parts).sort_by("row")
 
 

@@ -69,7 +69,7 @@ def histogram_of_means(path: Path, mean: Floats, domain: npt.NDArray[Any], cut: 
     """
     groups = _by_domain(domain, len(mean))
     edges = np.linspace(0, 1, 41)
-    with _figure(path, 6.4, 1.1 + 1.25 * len(groups)) as figure:
+    with canvas(path, 6.4, 1.1 + 1.25 * len(groups)) as figure:
         panels = figure.subplots(len(groups), 1, sharex=True, sharey=True, squeeze=False).ravel()
         for place, (panel, (name, members)) in enumerate(zip(panels, groups.items())):
             percent = 100 * np.histogram(mean[members], edges)[0] / len(members)
@@ -103,7 +103,7 @@ def density_of_beliefs(path: Path, a: Floats, b: Floats, domain: npt.NDArray[Any
     counts = [np.histogram2d(log_a[places], log_b[places], (edges, edges))[0].T for places in groups.values()]
     columns = 2 if len(groups) == 4 else min(3, len(groups))
     rows = -(-len(groups) // columns)
-    with _figure(path, 1.6 + 2.7 * columns, 1.1 + 2.9 * rows) as figure:
+    with canvas(path, 1.6 + 2.7 * columns, 1.1 + 2.9 * rows) as figure:
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         shades, scale = _shades(), _shared_scale(counts)
         for panel, (name, places), count in zip(panels, groups.items(), counts):
@@ -129,7 +129,7 @@ def picture_grid(path: Path, kept: Pictures, pruned: Pictures, columns: int = 6)
     if not len(kept.means) + len(pruned.means):
         raise CurateError("picture grid: no image to show; give kept or pruned images")
     rows = max(-(-len(side.means) // columns) for side in (kept, pruned))
-    with _figure(path, 1.7 * columns, 0.6 + 1.0 * rows) as figure:
+    with canvas(path, 1.7 * columns, 0.6 + 1.0 * rows) as figure:
         sides = figure.subfigures(1, 2, wspace=0.06)
         for side, pictures, title, colour in zip(sides, (kept, pruned), ("Kept", "Pruned"), COLOURS):
             heading = f"{title}: E[w] below each image" if len(pictures.means) else f"{title}: none"
@@ -143,7 +143,7 @@ def picture_grid(path: Path, kept: Pictures, pruned: Pictures, columns: int = 6)
 
 
 @contextmanager
-def _figure(path: Path, width: float, height: float) -> Iterator[Any]:
+def canvas(path: Path, width: float, height: float) -> Iterator[Any]:
     """A figure of so many inches, published as ``path`` when the block ends well."""
     if path.suffix not in (".png", ".svg"):
         raise Misuse(f"{path}: expected a name that ends in .png or .svg; rename the figure")

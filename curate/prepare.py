@@ -8,26 +8,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from curate import engine
+from curate import backbones, distances, engine, provenance
 from curate.augment import Augment
 from curate.checkpoint import Examples
 from curate.config import ImageConfig, RunConfig
 from curate.defaults import resolve
-from curate.errors import CurateError, Misuse
+from curate.errors import CurateError, Misuse, NothingLeft, RunMismatch
 from curate.images import Decoder, with_statistics
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
 from curate.methods import METHODS
+from curate.methods.base import Given
 from curate.networks import build
 from curate.opening import open_index
 from curate.pretexts import PRETEXTS
 from curate.pretexts.base import Pretext
 from curate.randomness import generator
-from curate.records import ERRORS, Ints
+from curate.records import ERRORS, Floats, Ints, Mask
 from curate.store import ImageStore, Shelf, default_cache_bytes, default_workers
 from curate.target import TargetIndex, is_labelled, load_split, open_target
+from shards import domains, names, order
 from shards import index as shard_index
-from shards import names, order
 from shards.plan import unsafe_rows
 
 #: Images of the store over which mean and deviation are measured.
@@ -43,6 +44,7 @@ class Job:
         index: of the store.
         target: indexes of the target's splits; None where there is no target.
         notes: what a person should know before it starts, a line each.
+        statistics: where mean and deviation of the pixels come from, in words.
         generation: number of the rewritten shards that are read now; 0 for the store.
     """
 
@@ -54,6 +56,7 @@ class Job:
     images: ImageStore
     examples: Examples
     notes: list[str]
+    statistics: str
     generation: int = 0
 
 
@@ -69,7 +72,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     """
     notes: list[str] = []
     target = open_target(config.target) if config.target else None
-    config = resolve(config, labelled=target is None or is_labelled(target))
+    told = config.images
+    config = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
     place = Path(config.index) if config.index else None
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
     index = open_index(config.store, place, workers, config.image, made_at=out / "index.parquet")
@@ -77,11 +81,14 @@ def prepare(config: RunConfig, out: Path) -> Job:
     decoder = Decoder.of(config.images)
     images = open_images(config, index, decoder, device)
     examples = fresh_examples(index)
-    notes += store_notes(config, examples)
-    config = replace(config, images=_measured(config, images, examples))
+    notes += store_notes(config, examples) + method_notes(config)
+    settled, statistics = _measured(config, told, images, examples)
+    config = replace(config, images=settled)
     augment = Augment.of(config.images)
     pretext = PRETEXTS[config.pretext](augment, config.network)
-    method = METHODS[config.method](len(index), config.belief, config.seed, device)
+    method = METHODS[config.method](_given(config, images, examples, target, out, notes))
+    if method.admitted is not None:
+        examples.kept &= method.admitted
     meta_loss = None
     if method.learns:
         meta_loss = _meta_loss(config, target, decoder, augment, pretext, device, notes)
@@ -89,7 +96,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)
     setup = engine.Setup(config, network, pretext, meta_loss, device)
-    return Job(config, index, target, setup, engine.begin(setup, method), images, examples, notes)
+    return Job(config, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
 
 
 def open_images(config: RunConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:
@@ -109,6 +116,13 @@ def store_notes(config: RunConfig, examples: Examples) -> list[str]:
         count = int((examples.error == ERRORS.index(kind)).sum())
         notes += [f"{count} samples of the store are not trained on: {kind}"] if count else []
     return notes
+
+
+def method_notes(config: RunConfig) -> list[str]:
+    """What is likely to go otherwise than thought."""
+    if config.method == "dw" and (config.prune.lam or 0) > 0:
+        return [f"--lam {config.prune.lam:g}: weights of dw start at 0, so nearly everything may go after epoch 1"]
+    return []
 
 
 def fresh_examples(index: shard_index.Index) -> Examples:
@@ -147,12 +161,74 @@ def _first_sentence(error: Exception) -> str:
     return str(error).partition("\n")[0][:120]
 
 
-def _measured(config: RunConfig, images: ImageStore, examples: Examples) -> ImageConfig:
+def _measured(config: RunConfig, told: ImageConfig, images: ImageStore, examples: Examples) -> tuple[ImageConfig, str]:
+    """The image configuration with its statistics, and where these come from."""
     rows = trainable(examples)
     if len(rows) == 0:
         raise CurateError(f"{config.store}: no sample has an image; name the store, or the extension by --image")
+    if config.images.mean is not None and config.images.deviation is not None:
+        given = told.mean is not None and told.deviation is not None
+        return config.images, "given" if given else f"of the pretext {config.pretext}"
     chosen = np.sort(rows[order.permutation(config.seed, "statistics", 0, len(rows))[:MEASURED]])
-    return with_statistics(config.images, images.sample(chosen))
+    return with_statistics(config.images, images.sample(chosen)), f"measured on {len(chosen)} images of the store"
+
+
+def _with_digest(config: RunConfig) -> RunConfig:
+    """With the sha256 of the file of weights that features come from, which stands for it in the run's id."""
+    near = config.neighbours
+    if near.nn_features is None:
+        return config
+    found = backbones.digest(Path(near.nn_features))
+    if near.nn_weights not in (None, found):
+        raise RunMismatch(
+            f"--nn-features {near.nn_features}: sha256 {found[:12]}, the run has {str(near.nn_weights)[:12]}; "
+            "restore the file or start in a new --out"
+        )
+    return replace(config, neighbours=replace(near, nn_weights=found))
+
+
+def _given(
+    config: RunConfig, images: ImageStore, examples: Examples, target: TargetIndex | None, out: Path, notes: list[str]
+) -> Given:
+    """What the method is made of: domains and distances only where it asks for them."""
+    index = images.shelf.index
+    given = Given(len(index), config.belief, config.seed, images.device)
+    own = domains.load(index).own(config.domain) if config.domain else None
+    if config.method == "oracle":
+        _refuse_lonely(config, own, examples)
+        return replace(given, own=own)
+    if config.method == "nn":
+        assert target is not None
+        found = _distances(config, images, trainable(examples), target, out, notes)
+        return replace(given, distances=found, decay=config.neighbours.nn_beta)
+    return given
+
+
+def _refuse_lonely(config: RunConfig, own: Mask | None, examples: Examples) -> None:
+    count = int(np.count_nonzero(own & examples.kept & (examples.error == 0))) if own is not None else 0
+    if count < engine.FEWEST:
+        raise NothingLeft(
+            f"--domain {config.domain}: {count} of {len(examples.kept)} images of the store is of it, "
+            f"training needs {engine.FEWEST}; name another domain"
+        )
+
+
+def _distances(
+    config: RunConfig, images: ImageStore, rows: Ints, target: TargetIndex, out: Path, notes: list[str]
+) -> Floats:
+    """The distance of each row of the store to the target, measured once a run."""
+    index, path = images.shelf.index, out / distances.FILE_NAME
+    said = distances.identity(config, index, target.fingerprint)
+    if not path.exists():
+        if (out / "run.json").exists():
+            who = provenance.identity(config, index.fingerprint, target.fingerprint)
+            provenance.compare(out, provenance.read_run(out), who)  # before anything is written into another's folder
+        train, vectors = load_split(target, "train", images.decoder), distances.vectors_by(config, images.device)
+        squared, share = distances.measure(images, rows, train.pixels, vectors, config.seed)
+        distances.save(path, index, rows, squared, said, share)
+    squared, share = distances.load(path, len(index), said)
+    notes.append(f"nearest target images: {share:.1%} of a sample are the true ones")
+    return squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
 
 
 def _meta_loss(

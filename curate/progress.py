@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Protocol, Self
@@ -78,6 +78,31 @@ def shard_bar(label: str) -> Iterator[None]:
 
         with watched(tell):
             yield
+
+
+@contextmanager
+def epoch_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr over the epochs of several trainings: told what is trained, the epochs done, and those in all."""
+    with tqdm(unit="epoch", desc=label, file=sys.stderr, dynamic_ncols=True, delay=1, leave=False) as bar:
+
+        def tell(what: str, n_done: int, total: int) -> None:
+            bar.total = total
+            bar.set_description(f"{label} {what}", refresh=False)
+            bar.update(n_done - bar.n)
+
+        yield tell
+
+
+@contextmanager
+def counting(label: str, unit: str, total: int, done: int = 0) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr over ``total`` equal pieces of work; call what it yields with a word on each that is finished."""
+    with tqdm(total=total, initial=done, unit=unit, desc=label, file=sys.stderr, dynamic_ncols=True) as bar:
+
+        def tell(what: str) -> None:
+            bar.set_postfix_str(what, refresh=False)
+            bar.update()
+
+        yield tell
 
 
 class Bar(Silent):

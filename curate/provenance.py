@@ -19,7 +19,7 @@ from curate.config import MachineConfig, RunConfig, to_options
 from curate.errors import CurateError, RunMismatch
 from shards.publish import from_json, publish_json
 
-_PATHS = ("store", "target", "index")
+_PATHS = ("store", "target", "index", "nn_features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
 
 

@@ -81,7 +81,7 @@ def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSum
     said.begin(last, done)
     with said:
         for epoch in range(done + 1, last + 1):
-            _epoch(job, out, run_id, epoch, said)
+            one_epoch(job, out, run_id, epoch, said)
     ledger.write_final(out)
     shared = generations.curated(job, out, last, said).shared_keys
     if shared:
@@ -90,22 +90,34 @@ def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSum
     return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"))
 
 
-def _epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None:
-    """One epoch and everything it leaves behind, the checkpoint's marker last."""
+def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None:
+    """One epoch and everything it leaves behind, the checkpoint's marker last.
+
+    Args:
+        job: claimed for ``out`` and brought to the epoch before, by `curate.claim`.
+        out: the run directory, locked.
+        run_id: its own.
+        epoch: from 1.
+        said: told what happens.
+
+    Raises:
+        As `run`.
+    """
     config, examples = job.config, job.examples
     live = np.flatnonzero(examples.kept).astype(np.int64)
     said.epoch(epoch, len(live), len(job.index))
     totals, seconds = train_on(job, trainable(examples), epoch, said)
     beliefs = beliefs_of(job, live)
-    stamp = Stamp(run_id, config.method, epoch, config.seed, config.prune.lam, config.prune.rho, config.belief.eta)
+    lam, rho = float(config.prune.lam or 0), config.prune.rho
+    stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)
     with _timed(seconds, "prune"):
-        kept, below = _judge(config, beliefs, epoch), pruner.below(beliefs, config.prune.lam)
+        kept, below = _judge(job, beliefs, epoch), pruner.below(beliefs, lam)
     with _timed(seconds, "ledger"):
         digest = ledger.write(ledger.path_of(out, epoch), beliefs, below, _names(job, live), kept, stamp)
     _refuse_too_few(job, out, kept & pruner.decodable(beliefs), epoch)
     with _timed(seconds, "prune"):
         examples.kept[live[~kept]] = False
-        rule = pruner.rule_in_words(beliefs, config.prune.lam, config.prune.rho)
+        rule = pruner.rule_in_words(beliefs, lam, rho) if job.state.method.prunes else "drop none for its weight"
         origin = manifest.Origin(rule, len(live), digest, stamp)
         manifest.write(manifest.path_of(out, epoch), _names(job, live[kept]), live[kept], origin)
     with _timed(seconds, "rewrite"):
@@ -128,11 +140,12 @@ def beliefs_of(job: Job, rows: Ints) -> Beliefs:
     return Beliefs(rows, mean, visits, job.examples.error[rows], a, b)
 
 
-def _judge(config: RunConfig, beliefs: Beliefs, epoch: int) -> Mask:
-    """Who is in the epoch's manifest: judged by the pruner after the warm-up; the undecodable by their own option."""
-    kept = pruner.decodable(beliefs)
-    if epoch > config.belief.warmup:
-        kept = pruner.keep(beliefs, config.prune.lam, config.prune.rho)
+def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
+    """Who is in the epoch's manifest: judged by the pruner after the warm-up, where the method prunes at all; the
+    undecodable by their own option."""
+    config, kept = job.config, pruner.decodable(beliefs)
+    if job.state.method.prunes and epoch > config.belief.warmup:
+        kept = pruner.keep(beliefs, float(config.prune.lam or 0), config.prune.rho)
     if config.output.undecodable == "keep":
         kept |= (beliefs.error > 0) & (beliefs.error != ERRORS.index("unsafe-name"))
     return kept
@@ -141,12 +154,13 @@ def _judge(config: RunConfig, beliefs: Beliefs, epoch: int) -> Mask:
 def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
     size, config = int(job.config.train.batch or 0), job.config
     # A store smaller than one batch is pruned all the same, as long as it can be trained on.
-    fewest = size if (job.examples.error == 0).sum() >= size else engine.FEWEST
+    whole = job.state.method.prunes and (job.examples.error == 0).sum() >= size
+    fewest = size if whole else engine.FEWEST
     if usable.sum() >= fewest:
         return
     refuse_undecodable(job)
     last = manifest.path_of(out, epoch - 1) if epoch > 1 else "none"
-    constants = f"--lam {config.prune.lam:g} --rho {config.prune.rho:g} --eta {config.belief.eta:g}"
+    constants = f"--lam {config.prune.lam:g} --rho {config.prune.rho:g} --eta {config.belief.eta or 0:g}"
     raise NothingLeft(
         f"after epoch {epoch} only {usable.sum()} images would be kept, less than a batch ({fewest}), with "
         f"{constants}; the last manifest is {last}; lower --lam or --eta, or raise --rho"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +51,11 @@ class Signal:
         return {name: getattr(self, name) for name in ("square", "weight", "help", "help_weight", "mean_weight")}
 
 
+def needs_gradient(config: BeliefConfig) -> bool:
+    """Whether the signal asks for u itself: to average it, or to measure what a target image is worth."""
+    return bool(config.meta_average) or config.reference == "target"
+
+
 def direction(signal: Signal, u: Parameters, scale: float, config: BeliefConfig) -> Parameters:
     """The vector along which the tangent is taken: u, or its bias-corrected running mean.
 
@@ -65,7 +70,7 @@ def direction(signal: Signal, u: Parameters, scale: float, config: BeliefConfig)
         config: names what is on.
     """
     decay = config.meta_average
-    if not decay and config.reference != "target":
+    if not needs_gradient(config):
         return u
     if config.reference == "target" and signal.mean_u is not None:
         product = inner(u.values(), signal.mean_u.values()) / signal.mean_weight
@@ -83,36 +88,44 @@ def direction(signal: Signal, u: Parameters, scale: float, config: BeliefConfig)
     return {name: (x / signal.mean_weight).to(x.dtype) for name, x in signal.mean_u.items()}
 
 
-def refine(signal: Signal, h: Tensor, config: BeliefConfig) -> tuple[Tensor, Tensor]:
+class Refined(NamedTuple):
+    """The signal of a batch, shape (k,), float64, zero where h is not finite; the mean square of the finite h, and
+    how many are not finite, device scalars."""
+
+    signal: Tensor
+    mean_square: Tensor
+    nonfinite: Tensor
+
+
+def refine(signal: Signal, h: Tensor, config: BeliefConfig) -> Refined:
     """h in units of its own size, against the reference.
 
     Args:
         signal: updated in place.
         h: shape (k,), dM/dw_i.
         config: names what is on.
-
-    Returns:
-        The signal, shape (k,), float64, zero where h is not finite; and how many were not, a device scalar.
     """
     h = h.double()
     finite = torch.isfinite(h)
     h = torch.where(finite, h, 0.0)
-    n_finite = finite.sum().clamp_min(1)
-    mean_square = h.square().sum() / n_finite
-    size: Tensor | None = None
+    n_finite = finite.sum()
+    some = n_finite.clamp_min(1)
+    mean_square = torch.dot(h, h) / some
+    refined = h
+    if config.reference == "target":
+        worth = torch.where(signal.help_weight > 0, signal.help / signal.help_weight, 0.0)
+        refined = h - 0.5 * worth.clamp_max(0.0)
+    elif config.reference == "batch":
+        refined = h - h.sum() / some
     if config.eta_scale != "raw":
         old, new = (1.0, 1.0) if config.eta_scale == "history" else (RECENT, 1 - RECENT)
         signal.square = old * signal.square + new * mean_square
         signal.weight = old * signal.weight + new
         size = (signal.square / signal.weight).sqrt()
-    if config.reference == "target":
-        worth = torch.where(signal.help_weight > 0, signal.help / signal.help_weight, 0.0)
-        h = h - 0.5 * worth.clamp_max(0.0)
-    elif config.reference == "batch":
-        h = h - h.sum() / n_finite
-    if size is not None:
-        h = torch.where(size > 0, h / size, 0.0)
-    return torch.where(finite, h, 0.0), (~finite).sum()
+        refined = torch.where(size > 0, refined / size, 0.0)
+    if refined is not h:
+        refined = torch.where(finite, refined, 0.0)
+    return Refined(refined, mean_square, len(h) - n_finite)
 
 
 def inner(left: Iterable[Tensor], right: Iterable[Tensor]) -> Tensor:

@@ -107,9 +107,13 @@ class ImageStore:
         if self.cache is not None:
             self.cache.filled = True
 
+    def once(self, rows: Ints) -> Iterator[Pixels]:
+        """``rows``, increasing, in batches on the CPU; nothing is cached."""
+        yield from self._read([rows[at : at + 256] for at in range(0, len(rows), 256)])
+
     def sample(self, rows: Ints) -> Iterator[Tensor]:
-        """The pixels of ``rows``, increasing, in batches on the CPU; nothing is cached."""
-        for batch in self._read([rows[at : at + 256] for at in range(0, len(rows), 256)]):
+        """The pixels of ``rows``, as `once`."""
+        for batch in self.once(rows):
             yield batch.pixels
 
     def _cache_for(self, ordered: Ints) -> Cache | None:

@@ -26,6 +26,7 @@ from curate.images import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
 from curate.methods import METHODS
+from curate.methods.base import Given
 from curate.networks import build
 from curate.pretexts import PRETEXTS
 from curate.randomness import generator
@@ -117,7 +118,7 @@ def noise_batches(setup: engine.Setup) -> list[Pixels]:
 def begin(setup: engine.Setup, method: str) -> engine.State:
     """A state at the start of an epoch in which every row is visited."""
     rows = torch.arange(BATCHES * int(setup.config.train.batch or 0), device=setup.device)
-    state = engine.begin(setup, METHODS[method](len(rows), setup.config.belief, setup.config.seed, setup.device))
+    state = engine.begin(setup, METHODS[method](Given(len(rows), setup.config.belief, setup.config.seed, setup.device)))
     state.method.begin_epoch(rows, torch.zeros_like(rows), 1)
     return state
 
@@ -146,7 +147,7 @@ def double_backward_steps(setup: engine.Setup, state: engine.State, batches: lis
                 partial(setup.meta_loss.loss, batch=episode),
                 (lr, float(train.momentum or 0), float(train.weight_decay or 0)),
             )
-        refined, _ = signal.refine(state.signal, h, setup.config.belief)
+        refined = signal.refine(state.signal, h, setup.config.belief).signal
         state.method.update(rows, refined, state.step)
         state.velocity = {name: (x.detach() - ahead[name]) / lr for name, x in state.theta.items()}
         state.theta = {name: x.requires_grad_() for name, x in ahead.items()}

@@ -49,7 +49,7 @@ def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> Pac
         Misuse: ``out`` holds something, or lies in ``source`` or the other way round.
         ShardError: no image is readable.
     """
-    _check_request(source, out, shard_size)
+    check_request(source, out, shard_size)
     paths, ignored = image_files(source)
     faults: list[Fault] = []
     keys = dict(zip(paths, keys_of(paths), strict=True))
@@ -80,7 +80,7 @@ def pack_target(
         Misuse: as `pack_folder`, or ``split`` is no division.
         ShardError: no class folder, or a class with fewer readable images than splits.
     """
-    _check_request(source, out, shard_size)
+    check_request(source, out, shard_size)
     _check_split(split)
     paths, ignored = image_files(source)
     classes = tuple(sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."))
@@ -177,7 +177,8 @@ def shares(count: int, split: tuple[float, ...], name: str) -> list[int]:
     return counts
 
 
-def _check_request(source: Path, out: Path, shard_size: int) -> None:
+def check_request(source: Path, out: Path, shard_size: int) -> None:
+    """Raise `Misuse` unless ``source`` is a folder, ``out`` is missing or empty, and neither lies in the other."""
     check_shard_size(shard_size)
     if not source.is_dir():
         raise Misuse("no such folder", shard=str(source), todo="name a folder of images")

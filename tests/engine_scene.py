@@ -7,10 +7,11 @@ import torch
 from curate import engine
 from curate.augment import Augment
 from curate.config import from_options
-from curate.defaults import resolve
+from curate.defaults import applicable, resolve
 from curate.images import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
+from curate.methods.base import Given
 from curate.methods.bdw import Bdw
 from curate.networks import build
 from curate.pretexts import PRETEXTS
@@ -39,7 +40,7 @@ OPTIONS = {
 
 
 def settings(**changes):
-    given = {"store": "s", "target": "t", **STATISTICS, **OPTIONS, **changes}
+    given = {"store": "s", "target": "t", **STATISTICS, **applicable(changes.get("method", "bdw"), OPTIONS), **changes}
     return resolve(from_options(given), labelled=True)
 
 
@@ -77,7 +78,7 @@ def scene(config, dtype=torch.float64, method=None):
     if dtype == torch.float64:
         pretext, meta = Wide(pretext), Wide(meta)
     network = build(config.network, config.images, generator(config.seed, "network")).to(dtype)
-    method = method or Bdw(N, config.belief, config.seed, CPU, dtype)
+    method = method or Bdw(Given(N, config.belief, config.seed, CPU), dtype)
     setup = engine.Setup(config, network, pretext, meta if method.learns else None, CPU)
     return setup, engine.begin(setup, method)
 

@@ -11,9 +11,10 @@ import torch
 from curate import checkpoint, engine
 from curate.checkpoint import Examples
 from curate.config import from_options
-from curate.defaults import resolve
+from curate.defaults import applicable, resolve
 from curate.errors import CurateError
 from curate.methods import METHODS
+from curate.methods.base import Given
 from curate.networks import build
 from curate.pretexts import PRETEXTS
 from curate.randomness import generator
@@ -25,10 +26,13 @@ OPTIONS = {"crop": 8, "size": 8, "width": 4, "colour": "grey", "meta_momentum": 
 
 def parts(seed=0, **changes):
     """A network, a state and examples that have been moved away from their start by random numbers of ``seed``."""
-    config = resolve(from_options({"store": "s", "target": "t", **OPTIONS, **changes}), labelled=True)
+    config = resolve(
+        from_options({"store": "s", "target": "t", **applicable(changes.get("method", "bdw"), OPTIONS), **changes}),
+        labelled=True,
+    )
     network = build(config.network, config.images, generator(0, "network"))
     setup = engine.Setup(config, network, PRETEXTS["rotation"](None, config.network), None, CPU)
-    state = engine.begin(setup, METHODS[config.method](N, config.belief, 0, CPU))
+    state = engine.begin(setup, METHODS[config.method](Given(N, config.belief, 0, CPU)))
     examples = Examples(np.ones(N, np.bool_), np.zeros(N, np.int16), np.zeros(N, np.uint8))
     return network, state, examples
 

@@ -100,7 +100,10 @@ def test_resolving_twice_changes_nothing():
 def test_no_resolved_value_is_missing_where_one_is_needed():
     """None remains only where it means "measured", "by the machine" or "as the store"."""
     left = {name for name, value in to_options(resolve(given_options(), labelled=True)).items() if value is None}
-    assert left == {"mean", "deviation", "index", "image", "shard_size", "workers", "cache_bytes"}
+    assert left == {
+        *("mean", "deviation", "index", "image", "shard_size", "workers", "cache_bytes"),
+        *("domain", "nn_features", "nn_weights"),
+    }
 
 
 def test_option_names_are_unique_over_the_groups():
@@ -163,14 +166,15 @@ def test_an_unknown_option_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("lam", "0.1", "float"),
+        ("rho", "0.1", "float"),
         ("batch", 16.5, r"int \| None"),
         ("epochs", True, r"int \| None"),
         ("mirror", 1, r"bool \| None"),
         ("store", 3, "str"),
         ("mean", 0.5, r"tuple\[float, \.\.\.\] \| None"),
         ("mean", ["x"], r"tuple\[float, \.\.\.\] \| None"),
-        ("lam", [], "float"),
+        ("rho", [], "float"),
+        ("lam", [], r"float \| None"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(name, value, expected):
@@ -245,7 +249,7 @@ def test_a_value_out_of_its_range_is_refused_and_its_edge_taken(name, outside, e
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "bwd"}, "--method bwd: unknown; known: bdw, uniform"),
+        ({"method": "bwd"}, "--method bwd: unknown; known: bdw, dw, l2rw, nn, oracle, uniform"),
         ({"pretext": "jigsaw"}, "--pretext jigsaw: unknown; known: rotation, reconstruction"),
         ({"eta_scale": "big"}, "--eta-scale big: unknown; known: raw, history, recent"),
         ({"network": "vae"}, "--network vae is for --pretext reconstruction"),

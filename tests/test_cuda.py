@@ -17,6 +17,7 @@ from curate.config import BeliefConfig, ImageConfig, MetaConfig, NetworkConfig
 from curate.ledger import path_of
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
+from curate.methods.base import Given
 from curate.methods.bdw import Bdw
 from curate.networks import build, functional, hollow
 from curate.pretexts import PRETEXTS
@@ -125,7 +126,7 @@ def test_weights_are_those_of_the_cpu():
     rows = torch.arange(0, 50, 3)
     drawn = []
     for device in (torch.device("cpu"), DEVICE):
-        method = Bdw(50, BeliefConfig(eta=1.0), 4, device)
+        method = Bdw(Given(50, BeliefConfig(eta=1.0), 4, device))
         method.begin_epoch(rows.to(device), torch.zeros_like(rows).to(device), 2)
         drawn.append(method.weights(rows.to(device)).cpu())
     assert torch.equal(*drawn)

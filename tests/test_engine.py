@@ -11,6 +11,7 @@ from engine_scene import CPU, K, N, batches, begun, scene, settings
 from scipy import stats
 
 from curate import beta, engine, reference, signal
+from curate.methods.base import Given
 from curate.methods.bdw import Bdw
 from curate.methods.uniform import Uniform
 from curate.networks import build, functional, hollow
@@ -186,7 +187,7 @@ def test_the_average_of_u_is_what_the_tangent_is_taken_along():
             refined.append(values.clone())
             super().update(rows, values, step)
 
-    state.method = Watched(N, config.belief, config.seed, CPU, torch.float64)
+    state.method = Watched(Given(N, config.belief, config.seed, CPU), torch.float64)
     theta_before = []
     begun(state)
     for batch in batches()[:2]:

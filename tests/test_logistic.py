@@ -16,15 +16,17 @@ from curate.downstream.logistic import (
     Features,
     FeatureSplits,
     Fit,
+    Solver,
     accuracy,
     best_epoch,
     fit,
     fit_and_score,
     inverse_penalty,
+    stalled,
     standardise,
     val_accuracy,
 )
-from curate.errors import CurateError
+from curate.errors import CurateError, Misuse
 
 
 def blobs(seed: int, classes: int, n: int, n_features: int = 6, spread: float = 1.0) -> Features:
@@ -51,7 +53,7 @@ def objective(flat: np.ndarray[Any, Any], split: Features, classes: int) -> floa
 
 
 def coefficients(fitted: Fit) -> np.ndarray[Any, Any]:
-    return np.hstack([fitted.model.coef_, fitted.model.intercept_[:, None]])
+    return np.hstack([fitted.weights, fitted.intercepts[:, None]])
 
 
 class TestFit:
@@ -69,8 +71,6 @@ class TestFit:
     def test_the_penalty_is_the_protocols(self, classes: int, n_features: int, expected: float) -> None:
         # C = classes * M / 100, so a penalty coefficient of 100 / (classes * M); products by hand.
         assert inverse_penalty(classes, n_features) == pytest.approx(expected)
-        used = fit(blobs(0, 3, 12), 3).model.get_params()["C"]
-        assert used == inverse_penalty(3, 6)
 
     def test_the_same_features_give_the_same_coefficients(self) -> None:
         first, second = (coefficients(fit(blobs(0, 3, 60), 3)) for _ in range(2))
@@ -84,7 +84,7 @@ class TestFit:
         assert (stopped.iterations, stopped.converged) == (2, False)
 
     def test_one_class_is_no_task(self) -> None:
-        with pytest.raises(CurateError, match=r"^logistic regression: expected at least 2 classes, found 1; give a "):
+        with pytest.raises(CurateError, match=r"^train: expected at least 2 classes, found 1; give a labelled target$"):
             fit(blobs(0, 1, 5), 1)
 
     def test_classes_without_an_example_are_counted_and_named(self) -> None:
@@ -95,6 +95,28 @@ class TestFit:
             CurateError, match=r"^train: 9 of 12 classes have no example \(3, 4, 5, 6, 7 \.\.\.\); split"
         ):
             fit(split, 12)
+
+
+class TestSolver:
+    def test_auto_takes_torch_from_the_stated_size_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """60 rows x 6 features x 3 classes = 1080."""
+        for large, expected in [(1081, "sklearn"), (1080, "torch")]:
+            monkeypatch.setattr(logistic, "LARGE", large)
+            assert fit(blobs(0, 3, 60), 3).solver == expected
+            assert fit(blobs(0, 3, 60), 3, Solver("sklearn")).solver == "sklearn"
+
+    def test_the_protocol_hands_it_on_to_both_fits(self) -> None:
+        parts = splits(spread=1.5)
+        by_torch, by_sklearn = (fit_and_score(parts, 3, Solver(name)) for name in ("torch", "sklearn"))
+        assert (by_torch.solver, by_sklearn.solver) == ("torch", "sklearn")
+        assert by_torch.iterations != by_sklearn.iterations or by_torch.gradient != by_sklearn.gradient
+        assert by_torch.test_accuracy == pytest.approx(by_sklearn.test_accuracy, abs=1 / 30)  # one image of 30
+        assert 0 < by_sklearn.gradient <= 1e-4  # both fits converged to scikit-learn's tolerance
+        assert by_sklearn.val_accuracy == val_accuracy(parts, 3, Solver("sklearn"))
+
+    def test_an_unknown_one_is_misuse(self) -> None:
+        with pytest.raises(Misuse, match=r"^--solver newton: unknown; known: auto, sklearn, torch$"):
+            fit(blobs(0, 3, 12), 3, Solver("newton"))
 
 
 class TestProtocol:
@@ -108,11 +130,13 @@ class TestProtocol:
         assert score.converged
         assert score.iterations == max(fit(parts.train, 3).iterations, fit(both, 3).iterations)
 
-    def test_what_is_far_apart_is_told_apart_and_turned_labels_are_all_wrong(self) -> None:
-        parts = splits(spread=0.05)
-        assert fit_and_score(parts, 3).test_accuracy == 1.0
-        turned = replace(parts, test=Features(parts.test.x, (parts.test.y + 1) % 3))
-        assert fit_and_score(turned, 3).test_accuracy == 0.0
+    @pytest.mark.parametrize("solver", ["sklearn", "torch"])
+    @pytest.mark.parametrize("classes", [2, 3])
+    def test_what_is_far_apart_is_told_apart_and_turned_labels_are_all_wrong(self, classes: int, solver: str) -> None:
+        parts, by = splits(classes, spread=0.05), Solver(solver)
+        assert fit_and_score(parts, classes, by).test_accuracy == 1.0
+        turned = replace(parts, test=Features(parts.test.x, (parts.test.y + 1) % classes))
+        assert fit_and_score(turned, classes, by).test_accuracy == 0.0
 
     def test_the_test_split_has_no_part_in_the_selection(self) -> None:
         parts = splits(spread=1.5)
@@ -151,6 +175,14 @@ class TestBestEpoch:
     def test_without_a_score_there_is_no_best(self) -> None:
         with pytest.raises(CurateError, match=r"^best epoch: no epoch was scored; evaluate at least one checkpoint$"):
             best_epoch({})
+
+
+class TestStalled:
+    def test_it_counts_the_epochs_scored_after_the_best(self) -> None:
+        assert stalled({1: 0.5}) == 0
+        assert stalled({1: 0.5, 2: 0.5, 3: 0.5}) == 2  # the earliest of equals is the best
+        assert stalled({1: 0.5, 4: 0.4, 6: 0.6}) == 0
+        assert stalled({5: 0.6, 7: 0.1}) == 1
 
 
 def test_standardised_train_features_have_mean_0_and_deviation_1_and_constants_stay_numbers() -> None:

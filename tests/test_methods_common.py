@@ -8,15 +8,20 @@ import torch
 
 from curate.config import BeliefConfig
 from curate.methods import METHODS
+from curate.methods.base import Given
 
 CPU = torch.device("cpu")
 N = 12
 every_method = pytest.mark.parametrize("name", METHODS)
 every_momentum = pytest.mark.parametrize("momentum", [0.0, 0.9])
+#: Methods that have a weight for every row at any time; l2rw has one for the rows of the batch it has just seen.
+standing = pytest.mark.parametrize("name", [name for name in METHODS if name != "l2rw"])
 
 
 def method(name, seed=0, momentum=0.0, eta=0.5):
-    return METHODS[name](N, BeliefConfig(eta=eta, meta_momentum=momentum), seed, CPU)
+    distances = np.linspace(0, 3, N, dtype=np.float32)
+    given = Given(N, BeliefConfig(eta=eta, meta_momentum=momentum), seed, CPU, np.arange(N) % 3 > 0, distances, 0.5)
+    return METHODS[name](given)
 
 
 def an_epoch(one, rows, epoch, step=0, size=3, signal=None):
@@ -36,6 +41,18 @@ def summary(one):
 
 
 @every_method
+def test_a_method_says_what_it_is(name):
+    """Only what learns can look ahead or prune; only the oracle turns rows away from the start."""
+    one = method(name)
+    assert {type(one.learns), type(one.looks_ahead), type(one.prunes)} == {bool}
+    assert one.learns or not (one.looks_ahead or one.prunes)
+    if one.admitted is not None:
+        assert one.admitted.shape == (N,)
+        assert one.admitted.dtype == np.bool_
+    assert (one.admitted is not None) == (name == "oracle")
+
+
+@standing
 @every_momentum
 def test_weights_are_float32_between_0_and_1(name, momentum):
     """One a row of the batch, epoch after epoch, in whatever order it is asked."""
@@ -47,6 +64,20 @@ def test_weights_are_float32_between_0_and_1(name, momentum):
         assert weights.dtype == torch.float32
         assert ((weights >= 0) & (weights <= 1)).all()
         assert torch.equal(weights, one.weights(torch.arange(N))[[7, 2, 11, 0]])
+
+
+@every_method
+def test_the_weights_of_a_batch_are_finite_float32_and_not_negative(name):
+    """Asked after its signal, as the engine does where the look-ahead needs no step."""
+    one, batch = method(name), torch.tensor([7, 2, 11])
+    one.begin_epoch(torch.arange(N), torch.zeros(N, dtype=torch.int64), 1)
+    if one.learns:
+        one.update(batch, torch.tensor([-1.0, 0.5, -3.0], dtype=torch.float64), 0)
+    weights = one.weights(batch)
+    assert weights.dtype == torch.float32
+    assert torch.isfinite(weights).all()
+    assert (weights >= 0).all()
+    assert (weights > 0).any()
 
 
 @every_method
@@ -122,3 +153,10 @@ def test_what_helps_ends_above_what_hurts(name, momentum):
 def test_the_state_is_tensors_of_one_row_an_example(name):
     """So a checkpoint grows with the store alone, and rows have one owner."""
     assert all(isinstance(x, torch.Tensor) and x.shape == (N,) for x in method(name, momentum=0.9).state().values())
+
+
+def test_the_distance_decides_the_weight_of_nn():
+    """exp(-0.5 d) of the distances given, by numpy; 0 where the image does not decode."""
+    np.testing.assert_allclose(method("nn").summary(np.arange(N)).mean, np.exp(-0.5 * np.linspace(0, 3, N)), rtol=1e-6)
+    far = Given(2, BeliefConfig(), 0, CPU, distances=np.array([0, np.inf], np.float32), decay=1e-5)
+    assert METHODS["nn"](far).weights(torch.tensor([1, 0])).tolist() == [0.0, 1.0]

@@ -35,7 +35,7 @@ def play(config, hs, us, state=None):
     directions, refined = [], []
     for h, u in zip(hs, us):
         directions.append(flat(signal.direction(state, parameters(u), SCALE, config)))
-        refined.append(signal.refine(state, torch.tensor(h), config)[0].numpy())
+        refined.append(signal.refine(state, torch.tensor(h), config).signal.numpy())
     return np.array(directions), np.array(refined), state
 
 
@@ -141,9 +141,9 @@ def test_rows_that_are_not_finite_are_zero_and_counted(scale, reference):
     """They enter neither the scale nor the batch's mean: the others come out as if they had not been there."""
     config = options(eta_scale=scale, reference=reference)
     bad = torch.tensor([float("nan"), 2.0, float("inf"), -1.0, float("-inf")], dtype=torch.float64)
-    found, odd = signal.refine(signal.Signal.fresh(CPU), bad, config)
-    alone, none = signal.refine(signal.Signal.fresh(CPU), bad[[1, 3]], config)
-    assert (int(odd), int(none)) == (3, 0)
+    found, square, odd = signal.refine(signal.Signal.fresh(CPU), bad, config)
+    alone, _, none = signal.refine(signal.Signal.fresh(CPU), bad[[1, 3]], config)
+    assert (int(odd), int(none), float(square)) == (3, 0, 2.5)  # (2² + 1²) / 2
     assert found[[0, 2, 4]].tolist() == [0, 0, 0]
     torch.testing.assert_close(found[[1, 3]], alone)
 
@@ -151,10 +151,10 @@ def test_rows_that_are_not_finite_are_zero_and_counted(scale, reference):
 def test_a_batch_without_a_finite_row_moves_nothing():
     """Nor does it poison the steps after it."""
     config, state = options(eta_scale="history"), signal.Signal.fresh(CPU)
-    found, odd = signal.refine(state, torch.full((3,), float("nan")), config)
+    found, _, odd = signal.refine(state, torch.full((3,), float("nan")), config)
     assert found.tolist() == [0, 0, 0]
     assert int(odd) == 3
-    assert torch.isfinite(signal.refine(state, torch.ones(3), config)[0]).all()
+    assert torch.isfinite(signal.refine(state, torch.ones(3), config).signal).all()
 
 
 @pytest.mark.parametrize(

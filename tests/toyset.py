@@ -19,6 +19,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from curate.config import MachineConfig, RunConfig, from_options
+from curate.defaults import applicable
 from curate.progress import Progress
 from curate.run import RunSummary, run
 from shards import index, names
@@ -46,7 +47,7 @@ FAST: dict[str, Any] = {
     "device": "cpu",
 }
 #: What differs between two runs of one configuration: times, rates and memory.
-MEASURED = ("seconds", "images_per_second", "peak_memory")
+MEASURED = ("seconds", "step_cpu_seconds", "images_per_second", "peak_memory")
 
 
 @functools.cache
@@ -96,8 +97,9 @@ def make_data(folder: Path, count: int) -> Path:
 
 
 def config(store: Path, target: Path | str, **changes: Any) -> RunConfig:
-    """The configuration of `FAST` with some options changed."""
-    return from_options({"store": str(store), "target": str(target), **FAST, **changes})
+    """The configuration of `FAST` with some options changed; what says nothing to the method is left out of it."""
+    fast = applicable(str(changes.get("method", "bdw")), FAST)
+    return from_options({"store": str(store), "target": str(target), **fast, **changes})
 
 
 def indexed(folder: Path) -> index.Index:

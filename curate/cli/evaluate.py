@@ -3,34 +3,92 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from curate.cli.options import json_option, print_result
+from curate.cli.options import json_option, print_result, seed_option
+from curate.errors import Misuse
+
+if TYPE_CHECKING:
+    from curate.evaluate import Protocol
+
+#: Options that only fine-tuning knows.
+_FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out"}
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--target", required=True, metavar="FOLDER", help="A labelled target with train/, val/ and test/.")
-@click.option("--protocol", type=click.Choice(["logistic"]), default="logistic", show_default=True, help="Protocol.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["logistic", "finetune"]),
+    default="logistic",
+    show_default=True,
+    help="Logistic regression on frozen features, or training the whole network on.",
+)
 @click.option("--tap", default="pool", show_default=True, help="Stage whose output is the feature: layer2, ..., pool.")
-@click.option("--epoch", type=click.IntRange(min=1), help="Only this epoch [default: the best by val accuracy].")
+@click.option(
+    "--epoch",
+    type=click.IntRange(min=0),
+    help="Only this epoch; 0: untrained, fair with --standardise [default: the best by val].",
+)
+@click.option("--patience", type=click.IntRange(min=1), help="Stop looking after so many epochs without a better one.")
 @click.option("--standardise", is_flag=True, help="Scale each feature to mean 0 and deviation 1 over train.")
+@click.option(
+    "--solver",
+    type=click.Choice(["auto", "sklearn", "torch"]),
+    default="auto",
+    show_default=True,
+    help="Solver of the logistic regression; auto: torch, on the device, where the problem is large.",
+)
+@click.option("--grid", type=click.Choice(["paper", "small"]), help="Fine-tuning: settings tried [default: small].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Fine-tuning: epochs a setting [default: the grid's].")
+@click.option("--halving", is_flag=True, default=None, help="Fine-tuning: drop half the settings, and half again.")
+@click.option("--out", type=click.Path(path_type=Path), help="Fine-tuning: its folder [default: in RUN/evaluations].")
+@seed_option
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
-def evaluate(
-    run: Path, target: str, protocol: str, tap: str, epoch: int | None, standardise: bool, device: str, as_json: bool
-) -> None:
+def evaluate(run: Path, target: str, protocol: str, seed: int, as_json: bool, **options: Any) -> None:
     """Score the features of a run or a pre-training on a labelled target.
 
     \b
     Example:
       curate evaluate net --target target
       curate evaluate net --target target --tap layer2 --json
+      curate evaluate net --target target --protocol finetune --grid small
     """
     from curate.evaluate import Protocol
-    from curate.evaluate import evaluate as score
 
-    summary = score(run, target, Protocol(tap, epoch, standardise, device))
-    text = f"test {summary.test_accuracy:.2%}, val {summary.val_accuracy:.2%} at epoch {summary.epoch}"
-    print_result(summary, as_json, f"{text} ({summary.features} features at {summary.tap}, {summary.classes} classes)")
+    tuning = {name: options.pop(name) for name in _FINETUNE}
+    how = Protocol(**options)
+    if protocol == "finetune":
+        _finetune(run, target, how, seed, tuning, as_json)
+        return
+    given = [_FINETUNE[name] for name, value in tuning.items() if value is not None]
+    if given:
+        raise Misuse(f"{', '.join(given)}: only for --protocol finetune; add it, or leave them out")
+    _logistic(run, target, how, as_json)
+
+
+def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
+    from curate.evaluate import evaluate as score
+    from curate.progress import epoch_bar
+
+    with epoch_bar("logistic") as tell:
+        found = score(run, target, how, tell)
+    text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%} at epoch {found.epoch}"
+    print_result(found, as_json, f"{text} ({found.features} features at {found.tap}, {found.classes} classes)")
+
+
+def _finetune(run: Path, target: str, how: Protocol, seed: int, tuning: dict[str, Any], as_json: bool) -> None:
+    from curate.downstream.grid import GRIDS, shortened
+    from curate.evaluate import finetune
+    from curate.progress import epoch_bar
+
+    grid = shortened(GRIDS[tuning["grid"] or "small"], tuning["epochs"], bool(tuning["halving"]))
+    epoch = how if how.epoch is None else how.epoch
+    with epoch_bar("fine-tuning") as tell:
+        found = finetune(run, target, grid, tuning["out"], seed, how.device, epoch, tell)
+    text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%}: {found.cell.name}, {found.epochs} epochs"
+    print_result(found, as_json, f"{text}, from epoch {found.epoch}, {found.seconds:.0f} s\nsearch {found.folder}")

@@ -21,6 +21,9 @@ seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show
 workers_option = click.option(
     "--workers", type=click.IntRange(min=0), default=None, help="Processes [default: one a core, at most 8]."
 )
+shard_size_option = click.option(
+    "--shard-size", type=click.IntRange(min=1), default=None, help="Bytes of a shard [default: 256 MiB]."
+)
 
 
 def out_option(text: str) -> Callable[[Command], Command]:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, out_option, print_result, seed_option, talk
+from curate.cli.options import json_option, out_option, print_result, seed_option, shard_size_option, talk
+from curate.cli.pack_decathlon import decathlon
+from curate.cli.pack_idx import idx
+from curate.cli.pack_stl10 import stl10
 from curate.errors import Misuse
 
 
@@ -15,12 +18,17 @@ def pack() -> None:
     """Make shards of image files."""
 
 
+pack.add_command(idx)
+pack.add_command(stl10)
+pack.add_command(decathlon)
+
+
 @pack.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @out_option("The folder of shards; must not hold anything yet.")
 @click.option("--target", is_flag=True, help="Class folders -> a labelled target with train/, val/, test/.")
 @click.option("--split", default="0.4,0.2,0.4", show_default=True, help="Shares of train, val, test of a target.")
-@click.option("--shard-size", type=click.IntRange(min=1), default=None, help="Bytes of a shard [default: 100 MB].")
+@shard_size_option
 @seed_option
 @json_option
 def imagefolder(

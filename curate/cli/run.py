@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from curate.cli.options import SectionedCommand, given, json_option, options_of, out_option, print_result
-from curate.config import GROUPS, PAPER, RunConfig, from_options, read_options
+from curate.config import GROUPS, RunConfig, from_options, read_options
+from curate.defaults import paper as paper_mode
 from curate.errors import Misuse
 
 
@@ -60,8 +61,9 @@ def combined(options: dict[str, Any], config: Path | None, paper: bool) -> dict[
     """
     chosen = (read_options(config) if config else {}) | given(options)
     if paper:
-        for name, value in PAPER.items():
+        fixed = paper_mode(chosen.get("method", "bdw"))
+        for name, value in fixed.items():
             if given(options).get(name, value) != value:
                 raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
-        chosen |= PAPER
+        chosen |= fixed
     return chosen

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
 
 from curate import ledger, plots
 from curate.config import from_options
 from curate.errors import CurateError, Misuse
 from curate.experiments import comparison, digits
+from curate.experiments.cells import one_thread
 from curate.images import Decoder
 from curate.metrics import seconds_spent
 from curate.progress import Bar
@@ -120,12 +120,6 @@ def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str,
     }
     publish_json(out / "results.json", results)
     return results
-
-
-def one_thread() -> None:
-    """Networks this small gain nothing from threads, and threads that wait for one another are slow."""
-    torch.set_num_threads(1)
-    threadpool_limits(1)
 
 
 def weigh(out: Path, pretext: str, seed: int) -> float:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-
-from curate.config import BeliefConfig
-from curate.methods.base import Method
+from curate.methods.base import Given, Method
 from curate.methods.bdw import Bdw
+from curate.methods.dw import Dw
+from curate.methods.l2rw import L2rw
+from curate.methods.nn import Nn
+from curate.methods.oracle import Oracle
 from curate.methods.uniform import Uniform
 
-METHODS: dict[str, Callable[[int, BeliefConfig, int, torch.device], Method]] = {
+METHODS: dict[str, Callable[[Given], Method]] = {
     "bdw": Bdw,
-    "uniform": lambda n, config, seed, device: Uniform(),
+    "dw": Dw,
+    "l2rw": L2rw,
+    "nn": Nn,
+    "oracle": Oracle,
+    "uniform": Uniform,
 }

@@ -6,6 +6,7 @@ in a step; passes over all rows happen once an epoch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,32 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from curate.records import Floats
+from curate.config import BeliefConfig
+from curate.records import Floats, Mask
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a method is made of; of the optional parts each method has what it asks for, the others None.
+
+    Args:
+        n: rows of the store.
+        belief: how the signal moves the weights; resolved.
+        seed: of the run.
+        device: where the method's tensors live.
+        own: shape (n,): whether a row is of the target's own domain (oracle).
+        distances: shape (n,), float32, at least 0, infinite where the image does not decode: from each image to the
+            nearest of the target's training images (nn).
+        decay: what a distance is multiplied by before the exponential (nn).
+    """
+
+    n: int
+    belief: BeliefConfig
+    seed: int
+    device: torch.device
+    own: Mask | None = None
+    distances: Floats | None = None
+    decay: float = 0.0
 
 
 class Summary(NamedTuple):
@@ -27,8 +53,14 @@ class Summary(NamedTuple):
 class Method(Protocol):
     """One way to weight the images of a store."""
 
-    #: Whether the signal of the meta-loss moves the weights; if not, the meta-pass is left out.
+    #: Whether the meta-loss has a say in the weights; if not, the meta-pass is left out.
     learns: bool
+    #: Whether the meta-gradient is taken after the batch's own step, or at the parameters as they are.
+    looks_ahead: bool
+    #: Whether an epoch's end may drop images for their weights.
+    prunes: bool
+    #: Shape (n,): who is in the store from the start; None for everyone.
+    admitted: Mask | None
 
     def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:
         """Prepare the weights of an epoch.
@@ -56,6 +88,44 @@ class Method(Protocol):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take up the tensors of a checkpoint."""
+
+
+class Fixed:
+    """Weights that are settled before the first epoch: nothing to learn, to keep up or to restore.
+
+    Attributes:
+        table: shape (n,), float32: the weight of each row; None where all are 1.
+    """
+
+    learns = looks_ahead = prunes = False
+    admitted: Mask | None = None
+    table: Tensor | None = None
+
+    def weights(self, rows: Tensor) -> Tensor:
+        """Ones, or the rows of the table."""
+        if self.table is None:
+            return torch.ones(len(rows), device=rows.device)
+        return self.table[rows.to(self.table.device)]
+
+    def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:
+        """Nothing to prepare."""
+
+    def update(self, rows: Tensor, signal: Tensor, step: int) -> None:
+        """Never called."""
+
+    def end_epoch(self, rows: Tensor, step: int) -> None:
+        """Nothing to bring up."""
+
+    def summary(self, rows: npt.NDArray[np.int64]) -> Summary:
+        """Point weights, the same in every epoch."""
+        return Summary(on_host(self.weights(torch.from_numpy(rows))), None, None)
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing: what the weights follow from is given again."""
+        return {}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Nothing."""
 
 
 def on_host(values: Tensor) -> Floats:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from curate import beta
-from curate.config import BeliefConfig
-from curate.methods.base import Summary, on_host
+from curate.methods.base import Given, Summary, on_host
 from curate.randomness import generator
+from curate.records import Mask
 
 #: Rows whose weights are drawn in one go; part of what a seed means, so never changed.
 DRAWN_AT_ONCE = 1 << 16
@@ -26,25 +26,25 @@ class Bdw:
     and the epoch's draw with its two slopes.
 
     Args:
-        n: rows of the store.
-        config: eta, momentum, expected gradient.
-        seed: of the run.
-        device: where the state lives.
+        given: rows, seed, device; of the belief: eta, momentum, expected gradient.
         dtype: of the state; the arithmetic of the Beta is float64 in any case.
     """
 
-    learns = True
+    learns = looks_ahead = prunes = True
+    admitted: Mask | None = None
 
-    def __init__(
-        self, n: int, config: BeliefConfig, seed: int, device: torch.device, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, given: Given, dtype: torch.dtype = torch.float32) -> None:
+        config, n, device = given.belief, given.n, given.device
         assert config.eta is not None
-        self.config, self.eta, self.seed = config, config.eta, seed
-        self.log_a, self.log_b = (torch.zeros(n, dtype=dtype, device=device) for _ in range(2))
+        self.config, self.eta, self.seed = config, config.eta, given.seed
+        # a and b side by side, so that a step touches both in one gather and one scatter.
+        self.logs, self.slopes = (torch.zeros((n, 2), dtype=dtype, device=device) for _ in range(2))
         coasting = n if config.meta_momentum else 0
-        self.velocity_a, self.velocity_b = (torch.zeros(coasting, dtype=dtype, device=device) for _ in range(2))
+        self.velocity = torch.zeros((coasting, 2), dtype=dtype, device=device)
         self.last = torch.full((coasting,), -1, dtype=torch.int32, device=device)
-        self.weight, self.by_log_a, self.by_log_b = (torch.zeros(n, dtype=dtype, device=device) for _ in range(3))
+        self.weight = torch.zeros(n, dtype=dtype, device=device)
+        self.log_a, self.log_b = self.logs.unbind(1)
+        self.by_log_a, self.by_log_b = self.slopes.unbind(1)
 
     def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:
         """Bring each row to the step of its visit and draw its weight, in row order, keyed by the epoch."""
@@ -58,8 +58,8 @@ class Bdw:
             slopes = (drawn.by_log_a, drawn.by_log_b)
             if self.config.expected_gradient:
                 slopes = beta.expected_gradients(log_a, log_b)
-            for table, values in ((self.weight, drawn.weight), (self.by_log_a, slopes[0]), (self.by_log_b, slopes[1])):
-                table[part] = values.to(table)
+            self.weight[part] = drawn.weight.to(self.weight)
+            self.slopes[part] = torch.stack(slopes, 1).to(self.slopes)
 
     def weights(self, rows: Tensor) -> Tensor:
         """The epoch's draw of each row."""
@@ -67,17 +67,12 @@ class Bdw:
 
     def update(self, rows: Tensor, signal: Tensor, step: int) -> None:
         """log a -= eta * signal * dw/dlog a, the same for b; clamped. With momentum, the velocity moves first."""
-        for logs, slopes, velocity in (
-            (self.log_a, self.by_log_a, self.velocity_a),
-            (self.log_b, self.by_log_b, self.velocity_b),
-        ):
-            move = signal.to(slopes.dtype) * slopes[rows]
-            if self.config.meta_momentum:
-                move = self.config.meta_momentum * velocity[rows] + move
-                velocity[rows] = move
-            logs[rows] = (logs[rows] - self.eta * move).clamp(beta.LOWEST, beta.HIGHEST)
+        move = signal.to(self.slopes.dtype)[:, None] * self.slopes[rows]
         if self.config.meta_momentum:
+            move += self.config.meta_momentum * self.velocity[rows]
+            self.velocity[rows] = move
             self.last[rows] = step
+        self.logs[rows] = (self.logs[rows] - self.eta * move).clamp_(beta.LOWEST, beta.HIGHEST)
 
     def end_epoch(self, rows: Tensor, step: int) -> None:
         """Coast ``rows`` to ``step``."""
@@ -92,19 +87,22 @@ class Bdw:
 
     def state(self) -> dict[str, Tensor]:
         """log a, log b, and what momentum needs."""
-        names = ["log_a", "log_b"] + (["velocity_a", "velocity_b", "last"] if self.config.meta_momentum else [])
-        return {name: getattr(self, name) for name in names}
+        columns = {"log_a": self.log_a, "log_b": self.log_b}
+        if self.config.meta_momentum:
+            columns |= {"velocity_a": self.velocity[:, 0], "velocity_b": self.velocity[:, 1], "last": self.last}
+        return {name: column.contiguous() for name, column in columns.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take up a checkpoint's tensors."""
-        for name in self.state():
-            getattr(self, name).copy_(state[name])
+        self.logs.copy_(torch.stack([state["log_a"], state["log_b"]], 1))
+        if self.config.meta_momentum:
+            self.velocity.copy_(torch.stack([state["velocity_a"], state["velocity_b"]], 1))
+            self.last.copy_(state["last"])
 
     def _coast(self, rows: Tensor, step: Tensor) -> None:
-        idle = (step - 1 - self.last[rows]).double()
-        for logs, velocity in ((self.log_a, self.velocity_a), (self.log_b, self.velocity_b)):
-            x, v = coast(logs[rows], velocity[rows], idle, self.eta, self.config.meta_momentum)
-            logs[rows], velocity[rows] = x.to(logs.dtype), v.to(velocity.dtype)
+        idle = (step - 1 - self.last[rows]).double()[:, None]
+        x, v = coast(self.logs[rows], self.velocity[rows], idle, self.eta, self.config.meta_momentum)
+        self.logs[rows], self.velocity[rows] = x.to(self.logs.dtype), v.to(self.velocity.dtype)
         self.last[rows] = (step - 1).to(self.last.dtype)
 
 
@@ -115,8 +113,8 @@ def coast(x: Tensor, velocity: Tensor, idle: Tensor, eta: float, momentum: float
     end equals a clamp at every step; the clamp leaves v alone.
 
     Args:
-        x, velocity: shape (m,).
-        idle: shape (m,), float64, j >= 0.
+        x, velocity: of one shape, a row an example.
+        idle: float64, j >= 0, of a shape that broadcasts to theirs.
     """
     decay = momentum**idle
     distance = velocity.double() * momentum * (1 - decay) / (1 - momentum)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from curate.augment import Augment
 from curate.networks import Network
@@ -38,7 +39,7 @@ class Reconstruction:
         assert out.reconstruction is not None
         assert out.mean is not None
         assert out.log_variance is not None
-        error = (out.reconstruction - view.images.flatten(1)).square().sum(1)
+        error = F.mse_loss(out.reconstruction, view.images.flatten(1), reduction="none").sum(1)
         kl = 0.5 * (out.mean.square() + out.log_variance.exp() - 1 - out.log_variance).sum(1)
         return error + kl
 

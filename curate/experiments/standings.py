@@ -1,0 +1,64 @@
+"""From accuracies to where the methods stand: means, mean ranks, their tests, and the decathlon's points.
+
+Pure. A method without a number on a data set (its training left nothing) has no rank there, so nor has any other: that
+data set is left out of everything here, and `complete` says which are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from curate import statistics
+from curate.experiments.paper import DECATHLON_BASELINE
+from curate.scoretable import ScoreTable, table_of
+from curate.statistics import Comparison
+
+#: scores[method][data set], per cent.
+Scores = Mapping[str, Mapping[str, float | None]]
+
+
+def complete(scores: Scores) -> list[str]:
+    """The data sets on which every method has a number, in the order of the first method."""
+    names = dict.fromkeys(name for row in scores.values() for name in row)
+    return [name for name in names if all(row.get(name) is not None for row in scores.values())]
+
+
+def score_table(scores: Scores) -> ScoreTable:
+    """The complete data sets as a table."""
+    over = complete(scores)
+    return table_of({method: {name: float(row[name] or 0.0) for name in over} for method, row in scores.items()})
+
+
+def averages(scores: Scores) -> dict[str, float | None]:
+    """Mean accuracy of each method, per cent with two decimals; None where no data set is complete."""
+    table = score_table(scores)
+    means = np.mean(table.values, axis=0) if len(table.domains) else []
+    return dict.fromkeys(scores, None) | {m: round(float(mean), 2) for m, mean in zip(table.methods, means)}
+
+
+def mean_ranks(scores: Scores) -> dict[str, float | None]:
+    """Mean rank of each method, 1 the best; None where no data set is complete."""
+    table = score_table(scores)
+    means = statistics.rank(table.values).mean(axis=0) if len(table.domains) else []
+    return dict.fromkeys(scores, None) | {method: float(rank) for method, rank in zip(table.methods, means)}
+
+
+def compared(scores: Scores) -> Comparison | None:
+    """The tests of Friedman and Nemenyi; None with fewer than two methods or complete data sets."""
+    table = score_table(scores)
+    return statistics.compare(table) if len(table.domains) > 1 and len(table.methods) > 1 else None
+
+
+def decathlon(scores: Scores) -> dict[str, float | None]:
+    """Unofficial points of each method over the complete data sets that the contest has, one decimal; None for none."""
+    over = [name for name in complete(scores) if name in DECATHLON_BASELINE]
+    if not over:
+        return dict.fromkeys(scores, None)
+    return {
+        method: round(
+            statistics.unofficial_decathlon_score({d: float(row[d] or 0.0) for d in over}, DECATHLON_BASELINE), 1
+        )
+        for method, row in scores.items()
+    }

@@ -1,0 +1,23 @@
+"""NN-Weighter: an image weighs the less the farther it is from the nearest of the target's training images.
+
+The distances come ready (`curate.distances`); here they become weights (METHOD.md section 5).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from curate.methods.base import Fixed, Given
+
+
+class Nn(Fixed):
+    """w = exp(-beta d), fixed for the run; 0 where the image does not decode, whose distance is infinite.
+
+    Args:
+        given: `distances`, and beta as `decay`.
+    """
+
+    def __init__(self, given: Given) -> None:
+        assert given.distances is not None
+        distances = torch.from_numpy(given.distances).to(given.device, torch.float64)
+        self.table = torch.exp(-given.decay * distances).float()

@@ -1,0 +1,17 @@
+"""The upper bound: plain training on the target's own domain alone. For scoring, where the domains are on record."""
+
+from __future__ import annotations
+
+from curate.methods.base import Fixed, Given
+
+
+class Oracle(Fixed):
+    """Weight 1; images of another domain are out before the first epoch.
+
+    Args:
+        given: `own` says who stays.
+    """
+
+    def __init__(self, given: Given) -> None:
+        assert given.own is not None
+        self.admitted = given.own

@@ -1,0 +1,115 @@
+"""Which domain each sample of a store comes from, where that is on record: ``domains.parquet`` beside the shards.
+
+Owns the file (FORMAT.md) and its alignment with an index by (shard, key). A domain is for scoring, and for the method
+that is told it; nothing here guesses one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards import remote
+from shards.errors import Misuse, ShardError
+from shards.index import SHARD, Index
+from shards.publish import from_json, publishing
+
+FORMAT_VERSION = 1
+FILE_NAME = "domains.parquet"
+SCHEMA = pa.schema(
+    [SHARD, pa.field("key", pa.string(), nullable=False), pa.field("domain", SHARD.type, nullable=False)]
+)
+_FOOTER = b"curate.domains"
+
+
+@dataclass(frozen=True)
+class Domains:
+    """The domain of every row of an index.
+
+    Args:
+        names: of the domains.
+        codes: shape (rows,), int32: the place in ``names`` of each row's domain.
+    """
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int32]
+
+    def own(self, name: str) -> npt.NDArray[np.bool_]:
+        """Shape (rows,): whether a row is of the domain ``name``.
+
+        Raises:
+            Misuse: no such domain; the message names those there are.
+        """
+        if name not in self.names:
+            known = ", ".join(sorted(self.names))
+            raise Misuse("no such domain in the store", expected=known, found=name, todo="name one of these")
+        return np.asarray(self.codes == self.names.index(name))
+
+
+def save(index: Index, domains: Domains, path: Path) -> None:
+    """Write the domains of all rows of ``index``, in its order."""
+    column = pa.DictionaryArray.from_arrays(pa.array(domains.codes, pa.int32()), pa.array(domains.names, pa.string()))
+    table = pa.table([index.table["shard"], index.table["key"], column], schema=SCHEMA).combine_chunks()
+    footer = {_FOOTER: json.dumps({"version": FORMAT_VERSION}).encode()}
+    with publishing(path) as file:
+        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
+
+
+def load(index: Index) -> Domains:
+    """The domains recorded beside the shards of ``index``; samples that it does not hold are passed over.
+
+    Raises:
+        ShardError: there is no such file, it is damaged or of another format, or lacks a sample of the index.
+    """
+    if remote.is_url(index.root):
+        raise ShardError("domains are read beside local shards only", shard=index.root, todo="copy the store")
+    path = Path(index.root) / FILE_NAME
+    return _align(index, _read(path), path)
+
+
+def _read(path: Path) -> pa.Table:
+    todo = f"write it again: columns {', '.join(SCHEMA.names)}, as FORMAT.md says"
+    try:
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        footer = from_json((table.schema.metadata or {})[_FOOTER])
+        version = footer["version"]
+        table = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
+    except FileNotFoundError as error:
+        todo = "`curate pack idx` writes one; see FORMAT.md"
+        raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        detail = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ShardError(f"not a whole file of domains ({detail})", shard=str(path), todo=todo) from error
+    if version != FORMAT_VERSION:
+        raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=version)
+    return table
+
+
+def _align(index: Index, table: pa.Table, path: Path) -> Domains:
+    column = table["domain"].unify_dictionaries().combine_chunks()
+    names, codes = tuple(column.dictionary.to_pylist()), column.indices.to_numpy()
+    lines = pa.table({**_identity(table), "line": np.arange(len(table))})
+    rows = pa.table({**_identity(index.table), "row": np.arange(len(index))})
+    found = rows.join(lines, ["shard", "key"], join_type="left outer").sort_by("row")
+    if found["line"].null_count:
+        unknown = found.filter(found["line"].is_null())
+        raise ShardError(
+            f"{path.name} has no domain for {len(unknown)} samples of the store, the first of them this",
+            shard=unknown["shard"][0].as_py(),
+            key=unknown["key"][0].as_py(),
+            todo="write it for the shards as they are",
+        )
+    if len(found) > len(index):
+        raise ShardError("a sample has two domains", shard=str(path), todo="write every sample once")
+    return Domains(names, np.asarray(codes[found["line"].to_numpy()], np.int32))
+
+
+def _identity(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return {name: pc.cast(table[name], pa.large_string()) for name in ("shard", "key")}
