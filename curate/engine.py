@@ -77,8 +77,8 @@ class Totals:
     """Sums over an epoch, on the device.
 
     `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
-    steps took of this thread's processor time, which other processes do not lengthen. What a step adds waits in
-    ``pending`` until somebody looks.
+    epoch took of this thread's processor time, in which waiting does not count. What a step adds waits in ``pending``
+    until somebody looks.
     """
 
     sums: Tensor
@@ -168,14 +168,12 @@ def train_epoch(
     step = _plain_step
     if learning:
         step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
-    clock = time.perf_counter()
+    clock, busy = time.perf_counter(), time.thread_time()
     for batch in batches:
         seconds["load"] += (now := time.perf_counter()) - clock
-        busy = time.thread_time()
         if len(batch.rows) >= FEWEST:
             step(setup, state, epoch, lr, batch, totals)
         state.step += 1
-        totals.cpu_seconds += time.thread_time() - busy
         look = totals.steps % LOOK_EVERY == 1
         if look:
             _raise_if_latched(totals, epoch, lr)
@@ -183,6 +181,7 @@ def train_epoch(
             progress(len(batch.rows), totals.numbers() if look else {})
         seconds["step"] += (clock := time.perf_counter()) - now
     _raise_if_latched(totals, epoch, lr)
+    totals.cpu_seconds = time.thread_time() - busy  # once an epoch: on some systems a look takes as long as a step
     _raise_if_broken(state, epoch, lr)
     return totals, seconds
 

@@ -75,7 +75,7 @@ def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, f
     return {
         **totals.numbers(),
         "learning_rate": engine.learning_rate(job.config, epoch),
-        "step_cpu_seconds": totals.cpu_seconds,
+        "cpu_seconds": totals.cpu_seconds,
         "images_per_second": totals.images / max(1e-9, seconds["load"] + seconds["step"]),
         "peak_memory": peak_memory(job.setup.device),
     }

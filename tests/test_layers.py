@@ -46,7 +46,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "webdataset": ("shards.stream", "shards.remote"),
     "fsspec": ("shards.remote",),
     "PIL": ("shards.pictures", "shards.png", "curate.images", "curate.experiments.*"),
-    "scipy": ("curate.pruner", "curate.statistics"),
+    "scipy": ("curate.pruner", "curate.statistics", "curate.experiments.*"),
     "sklearn": ("curate.downstream.*", "curate.experiments.*"),
     "nmslib": ("curate.neighbours",),
     "threadpoolctl": ("curate.experiments.*",),

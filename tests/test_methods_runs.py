@@ -7,8 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 import toyset
 
+from curate import distances
 from curate.config import from_options
-from curate.errors import NothingLeft
+from curate.defaults import applicable
+from curate.dryrun import dry_run
+from curate.errors import Misuse, NothingLeft
 from curate.ledger import SCHEMA
 from curate.methods import METHODS
 from curate.progress import Silent
@@ -126,3 +129,16 @@ def test_an_oracle_without_two_images_says_so(data, tmp_path):
     domains.save(held, domains.Domains(("lonely", "rest"), codes), folder / "store" / domains.FILE_NAME)
     with pytest.raises(NothingLeft, match="--domain lonely: 1 of 32 images of the store is of it"):
         go(folder, tmp_path / "run", "oracle", domain="lonely")
+
+
+def test_a_dry_run_of_nn_measures_no_distance(tmp_path, monkeypatch):
+    """It times the steps, which are those of plain training, and says what it left out."""
+    store, target = toyset.make_store(tmp_path / "store"), toyset.make_target(tmp_path / "target")
+    options = applicable("nn", {**toyset.FAST, "method": "nn", "store": str(store), "target": str(target)})
+    monkeypatch.setattr(distances, "measure", lambda *given: pytest.fail("measured"))
+    forecast = dry_run(from_options(options), tmp_path / "dry")
+    assert forecast.steps == 18  # 96 images in batches of 16, three epochs
+    assert any("for its distances" in note for note in forecast.notes)
+    assert not (tmp_path / "dry").exists()
+    with pytest.raises(Misuse, match="--target is missing"):
+        dry_run(from_options({**options, "target": ""}), tmp_path / "dry")

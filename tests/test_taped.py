@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import engine_scene
 import pytest
@@ -180,6 +181,20 @@ def test_the_engine_takes_the_tape_where_it_is_valid(norm, kind):
     setup, state = engine_scene.scene(config)
     engine.train_epoch(setup, engine_scene.begun(state), 1, engine_scene.batches())
     assert isinstance(state.evaluator, kind)
+
+
+def test_the_engine_takes_the_tangent_where_a_first_batch_shows_coupling():
+    """Every layer is known, and still each loss depends on its batch: through the pretext, in this case."""
+    setup, state = engine_scene.scene(engine_scene.settings(norm="group"))
+
+    class Joined(type(setup.pretext)):
+        def losses(self, network, view):
+            each = super().losses(network, view)
+            return each * each.mean()
+
+    setup = dataclasses.replace(setup, pretext=Joined(setup.pretext.part))
+    engine.train_epoch(setup, engine_scene.begun(state), 1, engine_scene.batches())
+    assert isinstance(state.evaluator, passes.Tangent)
 
 
 @pytest.mark.parametrize("reference_name", ["none", "target"])

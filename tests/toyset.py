@@ -47,7 +47,7 @@ FAST: dict[str, Any] = {
     "device": "cpu",
 }
 #: What differs between two runs of one configuration: times, rates and memory.
-MEASURED = ("seconds", "step_cpu_seconds", "images_per_second", "peak_memory")
+MEASURED = ("seconds", "cpu_seconds", "images_per_second", "peak_memory")
 
 
 @functools.cache

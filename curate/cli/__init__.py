@@ -18,7 +18,7 @@ from shards.errors import ShardError
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
 VERBS = (
     *("demo", "pack", "index", "run", "ledger", "prune", "rewrite", "verify", "export"),
-    *("pretrain", "evaluate", "compare"),
+    *("pretrain", "evaluate", "compare", "reproduce"),
 )
 
 STOPPED = "stopped; the same command goes on where it can, and starts again where it cannot"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Options that only fine-tuning knows.
 _FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out"}
+#: Options that only --against knows; it takes --epochs and --out, too.
+_AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"}
 
 
 @click.command()
@@ -43,9 +45,15 @@ _FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "ou
     help="Solver of the logistic regression; auto: torch, on the device, where the problem is large.",
 )
 @click.option("--grid", type=click.Choice(["paper", "small"]), help="Fine-tuning: settings tried [default: small].")
-@click.option("--epochs", type=click.IntRange(min=1), help="Fine-tuning: epochs a setting [default: the grid's].")
+@click.option("--epochs", type=click.IntRange(min=1), help="Epochs of a fine-tuning setting, or against others.")
 @click.option("--halving", is_flag=True, default=None, help="Fine-tuning: drop half the settings, and half again.")
-@click.option("--out", type=click.Path(path_type=Path), help="Fine-tuning: its folder [default: in RUN/evaluations].")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Fine-tuning, against: its folder [default: in RUN/evaluations]."
+)
+@click.option("--against", metavar="A,B", help="Train on RUN's curated shards and on others: raw,random,nn,oracle.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Against: trainings of each [default: 3].")
+@click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
+@click.option("--processes", type=click.IntRange(min=1), help="Against: trainings at a time [default: 1].")
 @seed_option
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
@@ -57,18 +65,31 @@ def evaluate(run: Path, target: str, protocol: str, seed: int, as_json: bool, **
       curate evaluate net --target target
       curate evaluate net --target target --tap layer2 --json
       curate evaluate net --target target --protocol finetune --grid small
+      curate evaluate run --target target --against raw,random,nn
     """
     from curate.evaluate import Protocol
 
     tuning = {name: options.pop(name) for name in _FINETUNE}
+    comparing = {name: options.pop(name) for name in ("against", *_AGAINST)}
     how = Protocol(**options)
+    if comparing["against"] is not None:
+        _refuse(tuning | {"epochs": None, "out": None}, _FINETUNE, "not with --against; leave them out")
+        if protocol == "finetune":
+            raise Misuse("--protocol finetune: not with --against, which scores by logistic regression; leave it out")
+        _against(run, target, how, tuning | comparing, as_json)
+        return
+    _refuse(comparing, _AGAINST, "only with --against; add it, or leave them out")
     if protocol == "finetune":
         _finetune(run, target, how, seed, tuning, as_json)
         return
-    given = [_FINETUNE[name] for name, value in tuning.items() if value is not None]
-    if given:
-        raise Misuse(f"{', '.join(given)}: only for --protocol finetune; add it, or leave them out")
+    _refuse(tuning, _FINETUNE, "only for --protocol finetune; add it, or leave them out")
     _logistic(run, target, how, as_json)
+
+
+def _refuse(options: dict[str, Any], flags: dict[str, str], why: str) -> None:
+    given = [flag for name, flag in flags.items() if options.get(name) is not None]
+    if given:
+        raise Misuse(f"{', '.join(given)}: {why}")
 
 
 def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
@@ -92,3 +113,14 @@ def _finetune(run: Path, target: str, how: Protocol, seed: int, tuning: dict[str
         found = finetune(run, target, grid, tuning["out"], seed, how.device, epoch, tell)
     text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%}: {found.cell.name}, {found.epochs} epochs"
     print_result(found, as_json, f"{text}, from epoch {found.epoch}, {found.seconds:.0f} s\nsearch {found.folder}")
+
+
+def _against(run: Path, target: str, how: Protocol, options: dict[str, Any], as_json: bool) -> None:
+    from curate.experiments.against import Asked, against
+    from curate.experiments.against_report import page
+
+    names = tuple(name.strip() for name in options["against"].split(",") if name.strip())
+    counts = {name: options[name] or default for name, default in (("seeds", 3), ("processes", 1))}
+    asked = Asked(names, epochs=options["epochs"], domain=options["domain"], protocol=how, **counts)
+    found = against(run, target, asked, options["out"])
+    print_result(found, as_json, page(found).rstrip())

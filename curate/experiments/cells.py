@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -76,13 +78,27 @@ def computed(work: Callable[[C], Result], cells: Mapping[str, C], processes: int
         return
     # Started afresh: a forked process would inherit torch's threads in the middle of things.
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=fresh, initializer=one_thread) as pool:
+    with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin_process) as pool:
         names: dict[Future[Result], str] = {pool.submit(work, cell): name for name, cell in cells.items()}
         try:
             for future in as_completed(names):
                 yield names[future], future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def begin_process() -> None:
+    """One thread, and no longer a life than the process that asked for it."""
+    one_thread()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Ends this process when its parent is gone, however it went: nobody would read the results."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def one_thread() -> None:

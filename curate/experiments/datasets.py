@@ -28,6 +28,7 @@ from shards import index as shard_index
 from shards.domains import Domains
 from shards.pack_decathlon import SOURCE, pack_decathlon
 from shards.pack_stl10 import pack_stl10
+from shards.publish import from_json, publish_json
 
 DECATHLON, BINARIES = "decathlon-1.0", "train_X.bin"
 #: Fewer images than this in the store of a data set, and it is not the paper's.
@@ -75,10 +76,13 @@ def open_datasets(data: Path, out: Path, scale: Scale, seed: int, names: Sequenc
             paper in its order, others after them.
 
     Raises:
-        Misuse: nothing is recognised, or a name is not there.
+        Misuse: nothing is recognised, a name is not there, or ``out`` holds other draws from the data.
         ShardError: the files are not as they should be.
     """
-    found = _decathlon(data, out, scale, seed) | _binaries(data, out, scale, seed)
+    claim(out, scale, seed)
+    found = open_stl10(data, out, scale, seed)
+    if names is None or not set(names) <= set(found):
+        found |= open_decathlon(data, out, scale, seed)
     if not found:
         raise Misuse(f"--data {data}: expected {DECATHLON}/ or a folder with {BINARIES}, found neither; see --help")
     ordered = sorted(found, key=lambda name: (DOMAINS.index(name) if name in DOMAINS else len(DOMAINS), name))
@@ -89,8 +93,25 @@ def open_datasets(data: Path, out: Path, scale: Scale, seed: int, names: Sequenc
     return [found[name] for name in dict.fromkeys(names)]
 
 
-def _decathlon(data: Path, out: Path, scale: Scale, seed: int) -> dict[str, DataSet]:
-    """The domains of the decathlon, by name; one source for all."""
+def claim(out: Path, scale: Scale, seed: int) -> None:
+    """Take ``out`` for what is drawn from the data at this scale and seed.
+
+    Raises:
+        Misuse: it holds other draws, or a folder ``data`` that is not of an experiment.
+    """
+    said, path = {"seed": seed, "source": scale.source, "labelled": scale.labelled}, out / "data" / "drawn.json"
+    if not path.exists():
+        if path.parent.exists():
+            raise Misuse(f"--out {out}: has a folder data/ that is not of an experiment; name another --out")
+        publish_json(path, said)
+    held = from_json(path.read_bytes())
+    if held != said:
+        other = ", ".join(f"{key} was {held[key]}, is {value}" for key, value in said.items() if held[key] != value)
+        raise Misuse(f"--out {out}: holds another experiment ({other}); name a new --out")
+
+
+def open_decathlon(data: Path, out: Path, scale: Scale, seed: int) -> dict[str, DataSet]:
+    """The domains of the decathlon, by name; one source for all. None where there is no such folder."""
     root = data if (data / "annotations").is_dir() else data / DECATHLON
     if not (root / "annotations").is_dir():
         return {}
@@ -102,8 +123,8 @@ def _decathlon(data: Path, out: Path, scale: Scale, seed: int) -> dict[str, Data
     return {name: _dataset(protocols.of(name), SOURCE, store, packed / "targets" / name, scale) for name in targets}
 
 
-def _binaries(data: Path, out: Path, scale: Scale, seed: int) -> dict[str, DataSet]:
-    """The folders of STL-10's binary files, by name; each has a source of its own."""
+def open_stl10(data: Path, out: Path, scale: Scale, seed: int) -> dict[str, DataSet]:
+    """The folders of STL-10's binary files, by name; each has a source of its own, and its target is taken whole."""
     found = {}
     for folder in sorted(path.parent for path in [*data.glob(BINARIES), *data.glob(f"*/{BINARIES}")]):
         name = folder.resolve().name.removesuffix("_binary")

@@ -32,10 +32,10 @@ def score_table(scores: Scores) -> ScoreTable:
 
 
 def averages(scores: Scores) -> dict[str, float | None]:
-    """Mean accuracy of each method, per cent with two decimals; None where no data set is complete."""
+    """Mean accuracy of each method, per cent; None where no data set is complete."""
     table = score_table(scores)
     means = np.mean(table.values, axis=0) if len(table.domains) else []
-    return dict.fromkeys(scores, None) | {m: round(float(mean), 2) for m, mean in zip(table.methods, means)}
+    return dict.fromkeys(scores, None) | {method: float(mean) for method, mean in zip(table.methods, means)}
 
 
 def mean_ranks(scores: Scores) -> dict[str, float | None]:
@@ -52,13 +52,9 @@ def compared(scores: Scores) -> Comparison | None:
 
 
 def decathlon(scores: Scores) -> dict[str, float | None]:
-    """Unofficial points of each method over the complete data sets that the contest has, one decimal; None for none."""
+    """Unofficial points of each method over the complete data sets that the contest has; None for none."""
     over = [name for name in complete(scores) if name in DECATHLON_BASELINE]
     if not over:
         return dict.fromkeys(scores, None)
-    return {
-        method: round(
-            statistics.unofficial_decathlon_score({d: float(row[d] or 0.0) for d in over}, DECATHLON_BASELINE), 1
-        )
-        for method, row in scores.items()
-    }
+    rows = {method: {name: float(row[name] or 0.0) for name in over} for method, row in scores.items()}
+    return {m: statistics.unofficial_decathlon_score(row, DECATHLON_BASELINE) for m, row in rows.items()}

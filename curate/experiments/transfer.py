@@ -128,14 +128,13 @@ def run_trials(
     Raises:
         Misuse: ``out`` holds another experiment.
     """
-    trainings = {trial.training: _training(trial, scale, seed) for trial in trials}
-    scorings = {trial.scoring: _scoring(trial, scale, seed) for trial in trials}
+    trainings = {trial.training: training_of(trial, scale, seed) for trial in trials}
+    scorings = {trial.scoring: scoring_of(trial, scale, seed) for trial in trials}
     place = Place(
         out,
         {trial.data.source: trial.data.store for trial in trials},
         {trial.data.name: trial.data.target for trial in trials},
-        _in_turn(trainings, devices)
-        | {f"score {name}": device for name, device in _in_turn(scorings, devices).items()},
+        in_turn(trainings, devices) | {f"score {name}": device for name, device in in_turn(scorings, devices).items()},
     )
     trained = run_cells(partial(train, place), trainings, out / "trainings", "trainings", processes)
     scored = run_cells(partial(score, place), scorings, out / "scorings", "scorings", processes)
@@ -164,7 +163,7 @@ def train(place: Place, cell: Training) -> Result:
     return {
         "epochs": len(lines),
         "stopped": stopped,
-        "seconds": {"training": seconds_spent(out), "cpu": round(sum(line["step_cpu_seconds"] for line in lines), 2)},
+        "seconds": {"training": seconds_spent(out), "cpu": round(sum(line["cpu_seconds"] for line in lines), 2)},
         **(pruned(out, place.stores[cell.source]) if ledger.epochs(out) else {"pruned": None, "pruned_by_domain": {}}),
     }
 
@@ -206,12 +205,19 @@ def score(place: Place, cell: Scoring) -> Result:
     }
 
 
+def outside(found: Result, data: DataSet) -> float | None:
+    """Per cent pruned of the images that are of none of the target's classes; None where origins are not on record."""
+    shares = [share for name, share in found["pruned_by_domain"].items() if name != data.name]
+    return shares[0] if data.origins and shares else None
+
+
 def per_cent(share: float | np.floating[Any]) -> float:
     """A share as it stands in the tables: per cent, two decimals."""
     return round(100 * float(share), 2)
 
 
-def _training(trial: Trial, scale: Scale, seed: int) -> Training:
+def training_of(trial: Trial, scale: Scale, seed: int) -> Training:
+    """The cell of a trial's training: paper mode, but for the trial's own options."""
     method, domain = trial.method, trial.data.domain
     options = scales.training_options(scale, domain) | paper(method) | applicable(method, dict(trial.options))
     target = ""
@@ -221,12 +227,14 @@ def _training(trial: Trial, scale: Scale, seed: int) -> Training:
     return Training(trial.training, trial.data.source, target, {**options, "method": method, "seed": seed})
 
 
-def _scoring(trial: Trial, scale: Scale, seed: int) -> Scoring:
+def scoring_of(trial: Trial, scale: Scale, seed: int) -> Scoring:
+    """The cell of a trial's scores."""
     tap = scales.tap(scale, trial.data.domain)
     return Scoring(trial.scoring, trial.training, trial.data.name, tap, scale.patience, scale.grid, seed)
 
 
-def _in_turn(names: Iterable[str], devices: Sequence[str]) -> dict[str, str]:
+def in_turn(names: Iterable[str], devices: Sequence[str]) -> dict[str, str]:
+    """A device for each cell."""
     return {name: devices[place % len(devices)] for place, name in enumerate(names)}
 
 

@@ -153,7 +153,7 @@ def score(run: Path, data: Path, cell: Cell) -> Result:
             curve[split].append(losses(network, split))
         batch = int(config.train.batch or 1)
         spent = {"images": line["images"], "steps": -(-line["images"] // batch)}
-        spent |= {"cpu": line["step_cpu_seconds"], "wall": line["seconds"]["step"]}
+        spent |= {"cpu": line["cpu_seconds"], "wall": line["seconds"]["step"]}
         for name, value in spent.items():
             curve[name].append(value + (curve[name][-1] if curve[name] else 0))
     return {"curve": curve, **by_domain(run, cell)}

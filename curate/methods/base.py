@@ -131,3 +131,35 @@ class Fixed:
 def on_host(values: Tensor) -> Floats:
     """A float32 numpy copy."""
     return np.asarray(values.to("cpu", torch.float32).numpy())
+
+
+class Points:
+    """Point weights that move: one number an example, 0 at the start.
+
+    Attributes:
+        weight: shape (n,).
+    """
+
+    learns = True
+    admitted: Mask | None = None
+
+    def __init__(self, given: Given, dtype: torch.dtype = torch.float32) -> None:
+        self.weight = torch.zeros(given.n, dtype=dtype, device=given.device)
+
+    def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:
+        """Nothing is drawn."""
+
+    def end_epoch(self, rows: Tensor, step: int) -> None:
+        """Nothing to bring up."""
+
+    def summary(self, rows: npt.NDArray[np.int64]) -> Summary:
+        """The weights as they stand."""
+        return Summary(on_host(self.weight[torch.from_numpy(rows).to(self.weight.device)]), None, None)
+
+    def state(self) -> dict[str, Tensor]:
+        """The weights."""
+        return {"weight": self.weight}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take up a checkpoint's weights."""
+        self.weight.copy_(state["weight"])

@@ -1,0 +1,119 @@
+"""curate reproduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from curate.cli.options import Command, json_option, out_option, print_result, seed_option
+
+SCALES = ("smoke", "mini", "paper")
+
+
+def experiment_options(data: str) -> Callable[[Command], Command]:
+    """What every table is asked with; ``data`` says what its folder holds."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(
+            [
+                click.option(
+                    "--data", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True, help=data
+                ),
+                out_option("Gets the table, and all that it comes from; the same command goes on in it."),
+                click.option(
+                    "--scale", type=click.Choice(SCALES), default="mini", show_default=True, help="How large."
+                ),
+                click.option(
+                    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at a time."
+                ),
+                seed_option,
+                json_option,
+            ]
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+device_option = click.option(
+    "--device", default="auto", show_default=True, metavar="D,...", help="Devices, taken in turn by the runs."
+)
+
+
+@click.group()
+def reproduce() -> None:
+    """Repeat a table of the paper on the same data, or on less of it."""
+
+
+@reproduce.command()
+@experiment_options("A folder of folders of MNIST-layout files.")
+@click.option("--sets", metavar="A,B,C", default=None, help="The sets [default: the three with the most images].")
+@click.option("--epochs", type=click.IntRange(min=1), default=None, help="Of every method [default: the scale's].")
+def table1(sets: str | None, as_json: bool, **options: Any) -> None:
+    """A VAE on a mix of MNIST-like sets, weighed for one of them (Table 1 and Figure 1).
+
+    \b
+    Example:
+      curate reproduce table1 --data idx --out table1 --scale smoke
+    """
+    from curate.experiments.table1 import table1 as experiment
+
+    out: Path = options["out"]
+    print_result(experiment(sets=names(sets), **options), as_json, read(out / "table1.md"))
+
+
+@reproduce.command()
+@experiment_options("A folder with decathlon-1.0/, folders of STL-10's binary files, or both.")
+@click.option("--domains", metavar="A,B", default=None, help="The targets [default: all there are; smoke: two].")
+@device_option
+def table2(domains: str | None, device: str, as_json: bool, **options: Any) -> None:
+    """Rotation features under four weightings, scored on many targets (Table 2 and Figure 2).
+
+    A folder in STL-10's layout gives a data set of the folder's name, which is weighed from its own unlabelled images;
+    the decathlon's domains are weighed from imagenet12. Uniform weights are trained once for all targets of a source.
+
+    \b
+    Example:
+      curate reproduce table2 --data data --out table2 --scale smoke
+      curate reproduce table2 --data data --out table2 --scale mini --domains gtsrb,dtd --processes 2
+    """
+    from curate.experiments.table2 import table2 as experiment
+
+    out: Path = options["out"]
+    result = experiment(domains=names(domains), devices=names(device) or ["auto"], **options)
+    print_result(result, as_json, read(out / "table2.md"))
+
+
+@reproduce.command()
+@experiment_options("A folder with a folder of STL-10's binary files.")
+@click.option("--domains", metavar="NAME", default=None, help="Which of several such folders.")
+@device_option
+def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> None:
+    """What eta, rho and lambda do on STL-10: accuracy, share pruned, training time (Table 3).
+
+    An origin.csv beside the binary files (columns archive and in_the_10_classes, a line an image in their order) tells
+    which unlabelled images are of the target's classes; then the table shows what was pruned of these and of the rest.
+
+    \b
+    Example:
+      curate reproduce table3 --data data --out table3 --scale smoke
+    """
+    from curate.experiments.table3 import table3 as experiment
+
+    out: Path = options["out"]
+    result = experiment(domain=domains, devices=names(device) or ["auto"], **options)
+    print_result(result, as_json, read(out / "table3.md"))
+
+
+def names(text: str | None) -> list[str] | None:
+    """'gtsrb, dtd' -> ["gtsrb", "dtd"]; None stays."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read(page: Path) -> str:
+    """What a table's page says."""
+    return page.read_text(encoding="utf-8").rstrip()
