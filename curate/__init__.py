@@ -1,3 +1,3 @@
 """Learn how much each image of a store helps a target task, and keep what helps."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -107,7 +107,9 @@ def density_of_beliefs(path: Path, a: Floats, b: Floats, domain: npt.NDArray[Any
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         shades, scale = _shades(), _shared_scale(counts)
         for panel, (name, places), count in zip(panels, groups.items(), counts):
-            mesh = panel.pcolormesh(edges, edges, np.ma.masked_equal(count, 0), norm=scale, cmap=shades)
+            mesh = panel.pcolormesh(
+                edges, edges, np.ma.masked_equal(count, 0), norm=scale, cmap=shades, rasterized=True
+            )
             _mark_equal_weights(panel, edges)
             panel.set_title(f"{name} (n = {len(places):,})")
             panel.set(aspect="equal", xlim=edges[[0, -1]], ylim=edges[[0, -1]])
