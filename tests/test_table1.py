@@ -14,6 +14,7 @@ from curate.experiments import table1 as experiment
 from curate.experiments import table1_report as report
 from curate.experiments.table1 import choose_sets, table1
 from curate.experiments.vae_cell import Cell
+from shards.errors import ShardError
 
 IDX = Path(__file__).resolve().parents[2] / "shared" / "data" / "idx"
 real = pytest.mark.skipif(not IDX.is_dir(), reason="the MNIST-layout sets of the shared data are not here")
@@ -146,6 +147,8 @@ def resumed_after_a_stop(tmp_path, whole, monkeypatch):
         patched.setattr(vae_cell, "go_on", stop)
         with pytest.raises(KeyboardInterrupt):
             table1(IDX, tmp_path / "halves", "smoke")
+    with pytest.raises(Misuse, match="holds an experiment with other settings; name a new --out"):
+        table1(IDX, tmp_path / "halves", "smoke", seed=5)
     again = table1(IDX, tmp_path / "halves", "smoke")
     with monkeypatch.context() as patched:
         patched.setattr(vae_cell, "go_on", lambda run, epoch: pytest.fail("computed again"))
@@ -154,6 +157,19 @@ def resumed_after_a_stop(tmp_path, whole, monkeypatch):
         for name, row in methods.items():
             for number in ("test_loss", "images", "kept_in", "kept_out", "auroc"):
                 assert again["targets"][own][name][number] == row[number], (own, name, number)
+
+
+def test_a_folder_that_is_not_asked_for_is_not_read(tmp_path):
+    """One bad set among the data does not stand in the way of others."""
+    for name in ("good", "other", "bad"):
+        (tmp_path / name).mkdir()
+        for part, dims in (("images-idx3", (3, 2, 2)), ("labels-idx1", (3,))):
+            head = bytes([0, 0, 8, len(dims)]) + b"".join(n.to_bytes(4, "big") for n in dims)
+            body = bytes(np.prod(dims)) if name != "bad" else b""
+            (tmp_path / name / f"train-{part}-ubyte").write_bytes(head + body)
+    assert choose_sets(tmp_path, ["other", "good"]) == ["other", "good"]
+    with pytest.raises(ShardError, match="bad"):
+        choose_sets(tmp_path, None)
 
 
 def test_uniform_at_half_the_weight_is_half_the_learning_rate():

@@ -53,6 +53,7 @@ def reproduce() -> None:
 @experiment_options("A folder of folders of MNIST-layout files.")
 @click.option("--sets", metavar="A,B,C", default=None, help="The sets [default: the three with the most images].")
 @click.option("--epochs", type=click.IntRange(min=1), default=None, help="Of every method [default: the scale's].")
+@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Runs of each target [default: the scale's].")
 def table1(sets: str | None, as_json: bool, **options: Any) -> None:
     """A VAE on a mix of MNIST-like sets, weighed for one of them (Table 1 and Figure 1).
 

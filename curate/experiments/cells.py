@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -87,8 +88,22 @@ def computed(work: Callable[[C], Result], cells: Mapping[str, C], processes: int
             pool.shutdown(cancel_futures=True)
 
 
+def claim(out: Path, cells: Mapping[str, Any]) -> None:
+    """Take ``out`` for exactly these cells, so that what is written beside them is always of one experiment.
+
+    Raises:
+        Misuse: it was taken for others.
+    """
+    path, said = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
+    if not path.exists():
+        publish_json(path, said)
+    elif from_json(path.read_bytes()) != said:
+        raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
+
+
 def begin_process() -> None:
-    """One thread, and no longer a life than the process that asked for it."""
+    """One thread, a quiet end at Ctrl-C, and no longer a life than the process that asked for it."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     one_thread()
     threading.Thread(target=end_with_parent, daemon=True).start()
 

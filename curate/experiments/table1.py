@@ -18,7 +18,7 @@ import numpy as np
 from curate import ledger, plots
 from curate.errors import Misuse
 from curate.experiments import table1_report
-from curate.experiments.cells import run_cells
+from curate.experiments.cells import claim, run_cells
 from curate.experiments.vae_cell import Cell, Options, domains_of, run_cell
 from shards.idx import read_split
 from shards.pack_idx import Take
@@ -82,6 +82,7 @@ def table1(
     processes: int = 1,
     seed: int = 0,
     epochs: int | None = None,
+    seeds: int | None = None,
 ) -> dict[str, Any]:
     """Run what an earlier call left, and write ``table1.json``, ``.csv``, ``.md`` and the figures into ``out``.
 
@@ -93,6 +94,7 @@ def table1(
         processes: targets at a time.
         seed: of the first run of each target.
         epochs: of every method, for who has less time than the scale takes; None for the scale's.
+        seeds: runs of each target; None for the scale's.
 
     Returns:
         What table1.json says.
@@ -114,9 +116,10 @@ def table1(
             common(),
             METHODS | chosen.methods,
         )
-        for nth in range(chosen.seeds)
+        for nth in range(seeds or chosen.seeds)
         for own in names
     }
+    claim(out / "cells", cells)
     found = run_cells(partial(run_cell, data, out / "runs"), cells, out / "cells", "table 1", processes)
     results = table1_report.results(found, cells, scale)
     publish_json(out / "table1.json", results)
@@ -137,12 +140,14 @@ def choose_sets(data: Path, sets: Sequence[str] | None) -> list[str]:
     Raises:
         Misuse: fewer than two sets, or one that is not there.
     """
-    folders = sorted({place.parent for place in data.glob("*/train-images*")})
-    there = {folder.name: len(read_split(folder, "train").images) for folder in folders}
+    folders = {place.parent.name: place.parent for place in sorted(data.glob("*/train-images*"))}
+    there = {
+        name: len(read_split(folder, "train").images) for name, folder in folders.items() if name in (sets or folders)
+    }
     if sets is not None:
         missing = [name for name in sets if name not in there]
         if missing or len(set(sets)) < 2:
-            raise Misuse(f"--sets {','.join(sets)}: expected two or more of {', '.join(there) or 'none'}")
+            raise Misuse(f"--sets {','.join(sets)}: expected two or more of {', '.join(folders) or 'none'}")
         return list(sets)
     if len(there) < 2:
         raise Misuse(f"{data}: expected folders of MNIST-layout files, two or more; found {', '.join(there) or 'none'}")
