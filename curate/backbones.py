@@ -45,13 +45,10 @@ def digest(path: Path) -> str:
     Raises:
         Misuse: there is none.
     """
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise Misuse(
-            f"--nn-features {path}: no such file; name a model.safetensors or torchvision's weights"
-        ) from error
+    if not path.is_file():  # a pipe would be waited for
+        raise Misuse(f"--nn-features {path}: no such file; name a model.safetensors or torchvision's weights")
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load(path: Path, images: ImageConfig, device: torch.device) -> Backbone:
@@ -64,7 +61,7 @@ def load(path: Path, images: ImageConfig, device: torch.device) -> Backbone:
     if path.parent.parent.name == "checkpoints" and (ours / "run.json").is_file():
         config = from_options(provenance.read_run(ours)["configuration"])
         network, held = build(config.network, config.images, generator(config.seed, "network")), config.images
-        checkpoint.load_model(path, network)
+        checkpoint.load_model(path, network, "restore it, or name another file")
     else:
         network = _torchvision(path, read_tensors(path))
         held = ImageConfig(colour="rgb", mean=IMAGENET[0], deviation=IMAGENET[1])
@@ -95,7 +92,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise CurateError(
             f"{path}: not a file of weights alone ({detail}); give safetensors or a state_dict"
         ) from error
-    if not isinstance(tensors, dict) or not all(isinstance(x, Tensor) for x in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(name, str) and isinstance(x, Tensor) for name, x in tensors.items()
+    ):
         raise CurateError(f"{path}: expected a state_dict of tensors, found something else; save model.state_dict()")
     return tensors
 

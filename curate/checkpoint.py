@@ -29,6 +29,8 @@ from shards.publish import from_json, publish_bytes, publish_json
 FORMAT = 1
 _EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
 _MARKER, _MODEL = "state.json", "model.safetensors"
+#: What helps a run whose checkpoint is damaged.
+_GO_BACK = "remove its folder to go on from an older epoch"
 _HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
 
 
@@ -89,8 +91,11 @@ def epochs_in(place: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in named if match}
 
 
-def read_marker(at: Path) -> dict[str, Any]:
+def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
     """What the state.json of a checkpoint says.
+
+    Args:
+        todo: what the message advises where it is damaged.
 
     Raises:
         CurateError: it is damaged, or of another format.
@@ -99,11 +104,11 @@ def read_marker(at: Path) -> dict[str, Any]:
         said: dict[str, Any] = from_json((at / _MARKER).read_text(encoding="utf-8"))
         version = said["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}") from error
+        raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}", todo) from error
     if version != FORMAT:
         raise CurateError(f"{at}: format {version}, this release reads {FORMAT}; use the release that wrote it")
     if said.pop("checksum", None) != _checksum(said):
-        raise _damaged(at / _MARKER, "its checksum does not hold")
+        raise _damaged(at / _MARKER, "its checksum does not hold", todo)
     return said
 
 
@@ -138,41 +143,49 @@ def model_state(network: nn.Module, theta: Parameters) -> dict[str, Tensor]:
     return {**dict(network.named_buffers()), **{name: x.detach() for name, x in theta.items()}}
 
 
-def load_model(path: Path, network: nn.Module) -> None:
+def load_model(path: Path, network: nn.Module, todo: str = _GO_BACK) -> None:
     """Fill a network from a model.safetensors.
+
+    Args:
+        todo: as of `read`.
 
     Raises:
         CurateError: the file is missing, damaged, or of another network.
     """
     try:
-        network.load_state_dict(read(path))
+        network.load_state_dict(read(path, todo))
     except RuntimeError as error:
         raise CurateError(f"{path}: is of another network ({str(error).splitlines()[-1].strip()})") from error
 
 
-def read(path: Path) -> dict[str, Tensor]:
+def read(path: Path, todo: str = _GO_BACK) -> dict[str, Tensor]:
     """The tensors of a file of a finished checkpoint, on the CPU.
 
+    Args:
+        todo: what the message advises where something is damaged.
+
     Raises:
-        CurateError: the file is missing or damaged.
+        CurateError: the file is missing, damaged, or none of the checkpoint's.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
     found = _sha256(data)
-    expected = read_marker(path.parent)["files"][path.name]
+    expected = read_marker(path.parent, todo)["files"].get(path.name)
+    if expected is None:
+        raise CurateError(f"{path}: is no file of tensors of this checkpoint; name its {_MODEL}")
     if found != expected:
-        raise _damaged(path, f"sha256 {found[:12]}, written was {expected[:12]}")
+        raise _damaged(path, f"sha256 {found[:12]}, written was {expected[:12]}", todo)
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load(data)
         return tensors
     except safetensors.SafetensorError as error:
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, str(error), todo) from error
 
 
-def _damaged(path: Path, what: str) -> CurateError:
-    return CurateError(f"{path}: is damaged ({what}); remove its folder to go on from an older epoch")
+def _damaged(path: Path, what: str, todo: str) -> CurateError:
+    return CurateError(f"{path}: is damaged ({what}); {todo}")
 
 
 def _sha256(data: bytes) -> str:

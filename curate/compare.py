@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from shards.publish import publish_bytes
 
 DIAGRAM = "critical_difference"
 TABLE = "comparison.md"
+#: What Markdown would take for markup; an underscore between letters is none.
+_MARKUP = re.compile(r"[\\`*<&|~\[\]]|(?<!\w)_|_(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class ComparisonOptions:
     Args:
         metric: heading of the scores where a file with a score a line has several; None for its only one.
         best: whether the highest or the lowest score is the best.
-        alpha: level of the test, in (0, 1).
+        alpha: level of the test, in [1e-10, 1).
     """
 
     metric: str | None = None
@@ -63,10 +66,10 @@ def as_markdown(table: ScoreTable, comparison: Comparison, best: Best = "highest
     """The scores with the best of each line in bold, means and mean ranks, and what the tests say."""
     top = table.values.max(axis=1) if best == "highest" else table.values.min(axis=1)
     lines = [
-        _line("", table.methods),
+        _line("", [_escaped(method) for method in table.methods]),
         "|:--|" + "--:|" * len(table.methods),
         *(
-            _line(domain, [f"**{value:.10g}**" if value == winner else f"{value:.10g}" for value in row])
+            _line(_escaped(domain), [f"**{value:.10g}**" if value == winner else f"{value:.10g}" for value in row])
             for domain, row, winner in zip(table.domains, table.values, top)
         ),
         _line("mean", [f"{value:.4g}" for value in np.mean(table.values, axis=0)]),
@@ -92,8 +95,13 @@ def in_words(comparison: Comparison) -> list[str]:
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_escaped, [name, *cells])) + " |"
+    return "| " + " | ".join([name, *cells]) + " |"
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    r"""A text that Markdown shows as it is.
+
+    >>> print(_escaped("<b> a|b &amp; vgg_flowers"))
+    \<b> a\|b \&amp; vgg_flowers
+    """
+    return _MARKUP.sub(r"\\\g<0>", text)

@@ -8,6 +8,7 @@ turned so that the best rank is on the right; methods branch off downwards, the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ BAR = 0.13  # from one clique's bar to the next
 OVERHANG = 0.05  # of a clique's bar beyond its outer methods
 ABOVE_AXIS = 0.85  # room for the numbers of the axis and the critical difference
 FONT_SIZE = 10
+LONGEST = 100  # letters of a name; of a longer one the end is not drawn
+#: What matplotlib warns of where its font lacks a letter: a box is drawn in its place.
+_NO_LETTER = r"Glyph .* missing from|Matplotlib currently does not support"
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,9 @@ def critical_difference_diagram(path: Path, comparison: Comparison) -> None:
         Misuse: another suffix. CurateError: matplotlib is missing.
     """
     k = len(comparison.ranks)
-    with canvas(path, 1, 1) as figure:
-        placed = layout(comparison, {name: _inches(name, figure) for name in _texts(comparison)})
+    with warnings.catch_warnings(), canvas(path, 1, 1) as figure:
+        warnings.filterwarnings("ignore", _NO_LETTER, UserWarning)
+        placed = layout(comparison, {name: _inches(_shortened(name), figure) for name in _texts(comparison)})
         figure.set_layout_engine("none")
         figure.set_size_inches(placed.width, placed.height)
         panel = figure.add_axes((0, 0, 1, 1), xlim=(0, placed.width), ylim=(0, placed.height))
@@ -134,6 +139,10 @@ def _critical_difference_text(comparison: Comparison) -> str:
     return f"CD = {comparison.cd:.3f} (α = {comparison.alpha:g})"
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
 def _inches(text: str, figure: Any) -> float:
     """Width of a text as it will be drawn."""
     drawn = figure.text(0, 0, text, fontsize=FONT_SIZE)
@@ -165,4 +174,4 @@ def _draw_label(panel: Any, placed: Layout, label: Label) -> None:
     xs, ys = [label.rank_x, label.rank_x, end], [placed.axis_y, label.y, label.y]
     panel.plot(xs, ys, color="0.35", linewidth=0.8, solid_joinstyle="miter")
     side, shift = ("right", -GAP / 2) if label.is_left else ("left", GAP / 2)
-    panel.text(end + shift, label.y, label.text, ha=side, va="center", fontsize=FONT_SIZE)
+    panel.text(end + shift, label.y, _shortened(label.text), ha=side, va="center", fontsize=FONT_SIZE)

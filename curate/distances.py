@@ -20,7 +20,7 @@ from curate import backbones, neighbours, parquet
 from curate.augment import Augment
 from curate.config import RunConfig
 from curate.downstream.features import extract
-from curate.errors import RunMismatch
+from curate.errors import CurateError, RunMismatch
 from curate.records import Floats, Ints
 from curate.store import ImageStore
 from shards import order
@@ -30,6 +30,8 @@ FILE_NAME = "distances.parquet"
 VERSION = 1
 #: Images of the store whose neighbour is looked for by brute force, too.
 CHECKED = 256
+
+_COLUMNS = pa.schema([("row", pa.int64()), ("squared", pa.float32())])
 
 #: uint8 images (k, C, S, S) -> vectors (k, d), float32.
 Vectors = Callable[[Tensor], Floats]
@@ -97,19 +99,46 @@ def save(path: Path, index: Index, rows: Ints, squared: Floats, said: dict[str, 
     parquet.write(path, table, {"format": "distances", "version": VERSION, "of": said, "recall": share})
 
 
-def load(path: Path, n: int, said: dict[str, Any]) -> tuple[Floats, float]:
+def load(path: Path, rows: Ints, n: int, said: dict[str, Any]) -> tuple[Floats, float]:
     """The squared distances of all ``n`` rows of the store, infinite where there is none, and their recall.
+
+    Args:
+        rows: those that were to be measured, increasing.
 
     Raises:
         RunMismatch: they were measured on something else; the message says on what.
-        CurateError: the file is damaged or of another format.
+        CurateError: the file is damaged, of another format, of other rows, or a distance is none.
     """
-    footer = parquet.footer_of(path, "distances", VERSION) or {"of": {}, "recall": 0.0}
+    of, share, table = _read(path)
     for name, value in said.items():
-        if footer["of"].get(name) != value:
-            found = footer["of"].get(name)
-            raise RunMismatch(f"{path}: measured with {name} {found}, now it is {value}; start in a new --out")
-    table = parquet.read(path)
+        if of.get(name) != value:
+            raise RunMismatch(f"{path}: measured with {name} {of.get(name)}, now it is {value}; start in a new --out")
+    at = table["row"].to_numpy()
+    if not np.array_equal(np.sort(at), rows):
+        raise _unusable(path, f"holds {len(at)} rows that are not the {len(rows)} of this run")
+    values = table["squared"].drop_null().to_numpy()
+    wrong = values[~(np.isfinite(values) & (values >= 0))]
+    if len(wrong):
+        raise _unusable(path, f"a squared distance is {wrong[0]}")
     squared = np.full(n, np.inf, np.float32)
-    squared[table["row"].to_numpy()] = table["squared"].fill_null(np.inf).to_numpy()
-    return squared, float(footer["recall"])
+    squared[at] = table["squared"].fill_null(np.inf).to_numpy()
+    return squared, share
+
+
+def _read(path: Path) -> tuple[dict[str, Any], float, pa.Table]:
+    """What the distances depend on, their recall, and the columns ``row`` and ``squared``."""
+    try:
+        footer = parquet.footer_of(path, "distances", VERSION) or {}
+        table = parquet.read(path, _COLUMNS.names).select(_COLUMNS.names).cast(_COLUMNS)
+        of, share = {**footer["of"]}, float(footer["recall"])
+    except parquet.UnknownFormat as error:
+        raise _unusable(path, "is of another format, or of a later release") from error
+    except (parquet.Unfinished, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
+        cause = error.__cause__ or error
+        detail = str(cause).partition("\n")[0][:120]
+        raise _unusable(path, f"unfinished or damaged ({type(cause).__name__}: {detail})") from error
+    return of, share, table
+
+
+def _unusable(path: Path, what: str) -> CurateError:
+    return CurateError(f"{path}: {what}; remove the file so that it is measured again")

@@ -39,7 +39,7 @@ class Forecast:
         peak_memory: bytes held by this process while it was timed.
         disk: bytes the run directory will take at most: curated shards, checkpoints, ledger.
         disk_free: bytes free where it goes.
-        episode: the shape of a target batch.
+        episode: the shape of a target batch, or what else the target is for.
         problems: what will not work, a line each.
         notes: what is worth knowing.
     """
@@ -102,7 +102,7 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         peak_memory(job.setup.device),
         disk,
         free,
-        _episode(job),
+        _nearest(job) if config.method == "nn" else _episode(job),
         problems,
         job.notes,
     )
@@ -165,6 +165,11 @@ def _episode(job: Job) -> str:
         ways, support = batch.averaging.shape
         return f"{ways} ways, {support} support and {len(batch.answers)} query images ({len(batch.images)} in a batch)"
     return f"{job.config.meta.target_batch} images at most, under the pretext's own loss"
+
+
+def _nearest(job: Job) -> str:
+    assert job.target is not None  # nn refuses to go without
+    return f"{len(job.target.splits['train']):,} train images; every image of the store is held against its nearest"
 
 
 def _disk_free(out: Path) -> int:

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curate import checkpoint, precision, provenance, searches
+from curate import checkpoint, evaluations, precision, provenance, searches
 from curate.downstream import logistic
 from curate.downstream.features import extract
 from curate.downstream.finetune import Split, Task
 from curate.downstream.grid import Cell, Grid
-from curate.downstream.search import Tell, search, seconds, stored
+from curate.downstream.search import Tell, search, spent, stored, total_seconds
 from curate.searches import Asked
 from curate.target import SPLITS, TargetIndex, open_target
 from curate.trained import Trained, open_trained
@@ -151,12 +151,14 @@ def finetune(
         CurateError: no checkpoint, no such epoch, an unlabelled target, all cells failed.
         RunMismatch: ``out`` holds another search.
         Busy: another process is at work in ``out``.
+        Misuse: ``out`` overlaps the target, the store or the run, or holds files of something else.
     """
     index = open_target(target)
     asked = asked_for(run, index, grid, seed, epoch)
-    folder = out or run / "evaluations" / f"finetune-{asked.digest}"
+    folder = evaluations.place(run, target, out, f"finetune-{asked.digest}", searches.SEARCH)
     with locked(folder):
         chosen, found = searches.chosen(folder, asked), stored(folder)
+        spent(folder)  # a damaged file is said now, not after hours
         if chosen is None or found is None:
             trained = open_trained(run, target, index, device)
             if chosen is None:
@@ -171,7 +173,7 @@ def finetune(
             cell=found.cell,
             epochs=found.epochs,
             drops=found.drops,
-            seconds=seconds(folder),
+            seconds=total_seconds(folder),
             folder=str(folder),
         )
 

@@ -61,7 +61,7 @@ class RotationNet(nn.Module):
             Misuse: no stage of that name; the message lists them.
         """
         if name != "pool" and name not in self.stages:
-            raise Misuse(f"--tap {name}: not a stage of this network; known: {', '.join([*self.stages, 'pool'])}")
+            raise Misuse(f"{name}: not a stage of this network; known: {', '.join([*self.stages, 'pool'])}")
         for stage, module in self.stages.items():
             x = module(x)
             if stage == name:
@@ -98,7 +98,7 @@ class Vae(nn.Module):
             Misuse: another name.
         """
         if name != "pool":
-            raise Misuse(f"--tap {name}: not a stage of this network; known: pool")
+            raise Misuse(f"{name}: not a stage of this network; known: pool")
         features: Tensor = self(x).features
         return features
 

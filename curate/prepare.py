@@ -226,7 +226,7 @@ def _distances(
         train, vectors = load_split(target, "train", images.decoder), distances.vectors_by(config, images.device)
         squared, share = distances.measure(images, rows, train.pixels, vectors, config.seed)
         distances.save(path, index, rows, squared, said, share)
-    squared, share = distances.load(path, len(index), said)
+    squared, share = distances.load(path, rows, len(index), said)
     notes.append(f"nearest target images: {share:.1%} of a sample are the true ones")
     return squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
 

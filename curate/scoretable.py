@@ -22,6 +22,8 @@ Reals = npt.NDArray[np.float64]
 #: Headings, in small letters, that make a file one with a score a line when it has one of both kinds.
 DOMAIN_HEADINGS = ("domain", "dataset", "data set", "data_set", "target", "task")
 METHOD_HEADINGS = ("method", "model", "algorithm", "classifier")
+#: The largest size of a score: sums and means of larger ones would overflow.
+LARGEST = 1e100
 #: Lines that summarise the others.
 SUMMARIES = ("mean", "average")
 
@@ -33,10 +35,10 @@ class ScoreTable:
     Args:
         domains: N names, each once.
         methods: k names, each once.
-        values: shape (N, k), float64, in any unit; one direction of better for all.
+        values: shape (N, k), float64, within +-1e100, in any unit; one direction of better for all.
 
     Raises:
-        CurateError: a name twice, another shape, or a score that is no finite number (the message says where).
+        CurateError: a name twice, another shape, or a score that is no number or too large (the message says where).
     """
 
     domains: tuple[str, ...]
@@ -53,6 +55,9 @@ class ScoreTable:
         for place in np.argwhere(~np.isfinite(self.values))[:1]:
             where = f"{self.domains[place[0]]}, {self.methods[place[1]]}"
             raise CurateError(f"{where}: expected a number, found {self.values[tuple(place)]}; complete or leave out")
+        for place in np.argwhere(np.abs(self.values) > LARGEST)[:1]:
+            where = f"{self.domains[place[0]]}, {self.methods[place[1]]}"
+            raise CurateError(f"{where}: a score of {self.values[tuple(place)]:g}, expected {LARGEST:g} at most")
 
 
 def table_of(scores: Mapping[str, Mapping[str, float]]) -> ScoreTable:

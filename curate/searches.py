@@ -63,9 +63,13 @@ def chosen(folder: Path, asked: Asked) -> int | None:
         return None
     try:
         said = from_json(path.read_bytes())
-        before, epoch = dict(said["asked"]), int(said["epoch"])
+        before, epoch, version = dict(said["asked"]), said["epoch"], said["format"]
+        if type(epoch) is not int or epoch < 0:
+            raise ValueError(f"epoch: expected a whole number from 0, found {epoch!r}")
     except (ValueError, KeyError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
+    if version != FORMAT:
+        raise CurateError(f"{path}: format {version}, this release reads {FORMAT}; name a new --out")
     now = asked.plain
     different = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
     if different:

@@ -23,6 +23,8 @@ Best = Literal["highest", "lowest"]
 
 #: From more data sets and more methods than these on, chi2 has the distribution that its p assumes (Demšar, 3.2.2).
 FEW_DOMAINS, FEW_METHODS = 10, 5
+#: Below this level the tail of the studentized range is lost in the rounding of its integral.
+LEAST_ALPHA = 1e-10
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ def compare(table: ScoreTable, best: Best = "highest", alpha: float = 0.05) -> C
 
     Args:
         best: whether the highest or the lowest score is the best.
-        alpha: in (0, 1).
+        alpha: in [1e-10, 1).
 
     Raises:
-        CurateError: fewer than two methods or data sets. Misuse: an alpha outside (0, 1).
+        CurateError: fewer than two methods or data sets. Misuse: an alpha out of range.
     """
     n, k = table.values.shape
     if k < 2 or n < 2:
@@ -169,13 +171,15 @@ def critical_difference(n: int, k: int, alpha: float = 0.05) -> float:
     """Nemenyi's: k mean ranks over n data sets differ when they are at least this far apart.
 
     Raises:
-        Misuse: an alpha outside (0, 1).
+        Misuse: an alpha outside [1e-10, 1).
 
     >>> round(critical_difference(10, 4), 4)
     1.4832
     """
     if not 0 < alpha < 1:
         raise Misuse(f"alpha {alpha}: expected a number between 0 and 1, such as 0.05")
+    if alpha < LEAST_ALPHA:
+        raise Misuse(f"alpha {alpha}: smaller than {LEAST_ALPHA:g}, where the critical difference is lost in rounding")
     return float(stats.studentized_range.isf(alpha, k, np.inf)) / math.sqrt(2) * _deviation(n, k)
 
 

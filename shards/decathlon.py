@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .domains import check_name
 from .errors import Misuse, ShardError
 from .samples import IMAGE_SUFFIXES
 
@@ -66,7 +67,7 @@ def domains(root: Path) -> tuple[str, ...]:
     """The domains that have annotations for train and val, sorted.
 
     Raises:
-        Misuse: ``root`` holds none.
+        Misuse: ``root`` holds none, or one whose name is no domain's.
     """
     folder = root / "annotations"
     named = [{path.name.removesuffix(f"_{split}.json") for path in folder.glob(f"*_{split}.json")} for split in SPLITS]
@@ -74,6 +75,8 @@ def domains(root: Path) -> tuple[str, ...]:
     if not found:
         expected = "annotations/<domain>_train.json and _val.json"
         raise Misuse("no folder of the decathlon's layout", shard=str(root), expected=expected, found="no such pair")
+    for name in found:
+        check_name(name, str(folder))
     return found
 
 
@@ -116,6 +119,8 @@ def read_split(root: Path, domain: str, split: str) -> Annotated:
 def _parsed(path: Path) -> dict[str, Any]:
     """The JSON object of a file, without the fields that nobody reads: there may be a million records."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ShardError("is no regular file", shard=str(path))
         text = path.read_bytes()
     except OSError as error:
         raise ShardError(f"cannot be read ({error.strerror})", shard=str(path)) from error

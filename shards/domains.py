@@ -7,6 +7,7 @@ that is told it; nothing here guesses one.
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ SCHEMA = pa.schema(
     [SHARD, pa.field("key", pa.string(), nullable=False), pa.field("domain", SHARD.type, nullable=False)]
 )
 _FOOTER = b"curate.domains"
+#: Kinds of letters that no name has: controls, halves of a pair (bytes that are no UTF-8), ends of line and paragraph.
+_NO_LETTERS = {"Cc", "Cs", "Zl", "Zp"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,28 @@ class Domains:
         return np.asarray(self.codes == self.names.index(name))
 
 
+def check_name(name: str, place: str) -> None:
+    """Refuse a name that cannot stand in a file of domains, in a key, or in a line of text.
+
+    Args:
+        place: where it was found, for the message.
+
+    Raises:
+        Misuse: the name is empty, ``.`` or ``..``, is not UTF-8, or has a control character.
+    """
+    if name in ("", ".", "..") or any(unicodedata.category(letter) in _NO_LETTERS for letter in name):
+        expected = "a line of UTF-8 without control characters"
+        raise Misuse("no name of a domain", shard=place, expected=expected, found=ascii(name), todo="rename it")
+
+
 def save(index: Index, domains: Domains, path: Path) -> None:
-    """Write the domains of all rows of ``index``, in its order."""
+    """Write the domains of all rows of ``index``, in its order.
+
+    Raises:
+        Misuse: as `check_name`.
+    """
+    for name in domains.names:
+        check_name(name, str(path))
     column = pa.DictionaryArray.from_arrays(pa.array(domains.codes, pa.int32()), pa.array(domains.names, pa.string()))
     table = pa.table([index.table["shard"], index.table["key"], column], schema=SCHEMA).combine_chunks()
     footer = {_FOOTER: json.dumps({"version": FORMAT_VERSION}).encode()}

@@ -6,7 +6,8 @@ from __future__ import annotations
 class ShardError(Exception):
     """Something is wrong with a shard, an index, a manifest or an output folder.
 
-    The text is one line, ``where: problem (expected ..., found ...); todo``. The parts stay readable as attributes.
+    The text is one line, ``where: problem (expected ..., found ...); todo``, without the parts that are None. The parts
+    stay readable as attributes.
     """
 
     exit_code = 1
@@ -30,8 +31,10 @@ class ShardError(Exception):
         place = [self.shard, self.key, None if self.offset is None else f"byte {self.offset}"]
         where = ", ".join(part for part in place if part is not None)
         line = f"{where}: {self.problem}" if where else self.problem
-        if self.expected is not None or self.found is not None:
-            line += f" (expected {self.expected}, found {self.found})"
+        against = {"expected": self.expected, "found": self.found}
+        said = ", ".join(f"{word} {value}" for word, value in against.items() if value is not None)
+        if said:
+            line += f" ({said})"
         return f"{line}; {self.todo}" if self.todo else line
 
 

@@ -93,7 +93,7 @@ def pack_decathlon(
 
     Raises:
         Misuse: ``out`` holds something or lies in ``root``; a domain that is not there, or is source and target.
-        ShardError: annotations that cannot be meant, files that are missing.
+        ShardError: annotations that cannot be meant, files that are missing, a train or val without a readable image.
     """
     check_request(root, out, shard_size)
     findings = Findings()
@@ -202,6 +202,12 @@ def _write_target(
     }
     categories = target.train.categories
     counts = write_target(folder, splits, [category.name for category in categories], shard_size=shard_size)
+    for name in ("train", "val"):
+        if not counts[name]:
+            found = f"none of {len(target.rows[name])}"
+            expected = "an image that decodes"
+            todo = "get its images again, or leave it out with --domains"
+            raise ShardError(f"{name} is empty", shard=sources[name].source, expected=expected, found=found, todo=todo)
     publish_json(folder / "categories.json", [category._asdict() for category in categories])
     return counts
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from shards import domains, index, names
 from shards.errors import Misuse, ShardError
 from shards.idx import IdxSplit, read_split
+from shards.names import storable
 from shards.order import permutation
 from shards.pack import check_request
 from shards.png import encode
@@ -84,7 +85,8 @@ def pack_idx(
         take: limits, for smaller scales; what is taken is random by ``seed``.
 
     Raises:
-        Misuse: ``out`` holds something or overlaps a set, two sets of one name, ``own`` is none of them, a bad limit.
+        Misuse: ``out`` holds something or overlaps a set, two sets of one name or one that is no domain's, ``own`` is
+            none of them, a bad limit.
         ShardError: a file cannot be used; the message says which and why.
     """
     for folder in sets:
@@ -125,6 +127,8 @@ def divide(count: int, take: Take, seed: int) -> Parts:
 
 def _named(sets: Sequence[Path], own: str, take: Take) -> dict[str, Path]:
     named = {folder.resolve().name: folder for folder in sets}
+    for name, folder in named.items():
+        domains.check_name(name, storable(str(folder)))
     if len({_stem(name) for name in named}) < len(sets):
         twice = ", ".join(sorted(folder.resolve().name for folder in sets))
         raise Misuse("two sets of one name", found=twice, todo="rename a folder: its name is its images' domain")

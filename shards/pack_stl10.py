@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from . import png, stl10
+from .errors import ShardError
 from .halves import halves
 from .order import Rows
 from .pack import check_request
@@ -48,7 +49,7 @@ def pack_stl10(
 
     Raises:
         Misuse: ``out`` holds something or lies in ``folder``; no such folder or fold.
-        ShardError: a file is missing or not of the size or values that STL-10's have.
+        ShardError: a file is missing or not of the size or values that STL-10's have; fewer than two train images.
     """
     check_request(folder, out, shard_size)
     source = stl10.locate(folder)
@@ -56,6 +57,8 @@ def pack_stl10(
     classes = stl10.class_names(source)
     chosen = np.arange(len(train.labels)) if fold is None else stl10.fold(source, fold, len(train.labels))
     rows = dict(zip(("train", "val"), (chosen[half] for half in halves(train.labels[chosen], None, seed))))
+    if not all(map(len, rows.values())):
+        raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
     splits = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
     splits["test"] = _labelled("test", test, shuffled(np.arange(len(test.labels)), "test", seed))
     with publishing_folder(out) as place:

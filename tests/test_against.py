@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toyset
 from click.testing import CliRunner
 from PIL import Image
 from scipy import stats
@@ -16,7 +17,7 @@ from toyset import indexed, make_data, run_on
 
 from curate.cli import curate as command
 from curate.config import from_options
-from curate.errors import Misuse
+from curate.errors import Misuse, RunMismatch
 from curate.experiments.against import Asked, Place, against, nearest
 from curate.experiments.against_report import costs, figures, interval, page, verdicts
 from curate.images import Decoder
@@ -153,6 +154,43 @@ def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
             assert f"{one['mean']:.2f} ± {one['half_width']:.2f}" in text
 
 
+def test_a_folder_is_of_one_run_and_one_target(data: Path, said: dict[str, Any], tmp_path: Path) -> None:
+    """Accuracies on another target are other accuracies, though the trainings are the same."""
+    toyset.make_target(tmp_path / "other", labelled=False)
+    with pytest.raises(RunMismatch, match=r"holds another evaluation: target was .*, is .*; name a new --out$"):
+        against(data / "run", str(tmp_path / "other"), Asked(("raw",), seeds=2), data / "out")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("target/val", "overlaps the target"),
+        ("store/new", "overlaps the store"),
+        ("run/curated", "overlaps the run"),
+        ("", "overlaps the target"),
+        ("strange", r"holds files, but no comparison\.json"),
+    ],
+)
+def test_a_folder_that_is_not_its_own_is_refused_and_nothing_written(data: Path, out: str, message: str) -> None:
+    """Shards written into a split of the target would be read as the target's."""
+    (data / "strange").mkdir(exist_ok=True)
+    (data / "strange" / "mine.txt").write_text("")
+    before = sorted(data.rglob("*"))
+    with pytest.raises(Misuse, match=f"^--out .*{message}"):
+        against(data / "run", str(data / "target"), Asked(("random",)), data / out)
+    assert sorted(data.rglob("*")) == before
+
+
+def test_a_pre_training_in_place_of_a_run_is_said(data: Path, said: dict[str, Any]) -> None:
+    """One of those that the comparison itself left."""
+    net = data / "out" / "networks" / "raw-2-epochs-0"
+    with pytest.raises(
+        Misuse, match="has no curated shards; --against wants the folder of a finished `curate run`, not"
+    ):
+        against(net, str(data / "target"), Asked(("raw",)))
+    assert not (net / "evaluations").exists()
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -161,6 +199,7 @@ def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
         (Asked(("raw", "raw")), "each once"),
         (Asked(("oracle",)), "the run was told no domain"),
         (Asked(("raw",), seeds=0), "--seeds 0: expected at least 1"),
+        (Asked(("raw",), domain="digits"), "--domain digits: only for --against oracle"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(data: Path, asked: Asked, message: str) -> None:
@@ -185,6 +224,8 @@ def test_the_verb_prints_the_page_or_its_json(data: Path, said: dict[str, Any]) 
     [
         (["--seeds", "2"], "--seeds: only with --against"),
         (["--against", "raw", "--grid", "small"], "--grid: not with --against"),
+        (["--against", "raw", "--seed", "1"], "--seed: not with --against"),
+        (["--against", "raw", "--epoch", "1", "--patience", "1"], "--patience: not with --epoch"),
         (["--against", "raw", "--protocol", "finetune"], "--protocol finetune: not with --against"),
     ],
 )

@@ -84,7 +84,7 @@ def test_any_table_written_as_csv_comes_back(tmp_path: Path, data: st.DataObject
     """Names with quotes, separators and letters of any script; both layouts; every separator."""
     domains = data.draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     methods = data.draw(st.lists(METHODS, min_size=2, max_size=4, unique=True))
-    number = st.floats(allow_nan=False, allow_infinity=False)
+    number = st.floats(-1e100, 1e100)
     values = [[data.draw(number) for _ in methods] for _ in domains]
     rows: list[list[object]] = [["scores of", *methods], *([name, *row] for name, row in zip(domains, values))]
     if data.draw(st.booleans()):
@@ -104,6 +104,7 @@ def test_any_table_written_as_csv_comes_back(tmp_path: Path, data: st.DataObject
         ("domain,A,B\n\nsvhn,1,\n", r"line 3, svhn, B: expected a number, found 'nothing'"),
         ("domain,A,B\nsvhn,1,nan\n", r"line 2, svhn, B: expected a number, found 'nan'"),
         ("domain,A,B\nsvhn,1,-inf\n", r"found '-inf'"),
+        ("domain,A,B\nsvhn,1,1e308\n", r"svhn, B: a score of 1e\+308, expected 1e\+100 at most"),
         ("domain,A,B\nsvhn,1,1_0\n", r"found '1_0'"),
         ('domain,A,B\nsvhn,1,"1,387"\n', r"found '1,387'"),
         ("domain,A,B\nsvhn,1\n", r"line 2: 2 cells under 3 headings"),
@@ -211,8 +212,21 @@ def test_the_markdown_table_marks_the_best_and_adds_means_and_ranks() -> None:
     assert all(f"- {said}".replace("|", "\\|") in lines for said in in_words(compare(table, "lowest")))
 
 
+def test_names_are_no_markup_in_the_markdown_table() -> None:
+    """Tags, entities, emphasis, code and links are shown as they are written; numbers keep their own emphasis."""
+    names = {"<b>": "\\<b>", "&amp;": "\\&amp;", "*a*": "\\*a\\*", "_b_": "\\_b\\_", "c_d": "c_d", "`e`": "\\`e\\`"}
+    table = ScoreTable(("[x](y)", "a\\|b"), tuple(names), np.arange(12.0).reshape(2, 6))
+    found = as_markdown(table, compare(table))
+    assert found.splitlines()[0] == f"|  | {' | '.join(names.values())} |"
+    assert "| \\[x\\](y) | 0 | 1 | 2 | 3 | 4 | **5** |" in found
+    assert "| a\\\\\\|b | 6 |" in found
+    assert "- different" in found
+    assert not {"<b>", "&amp;"} & set(found.replace(", ", " ").split())
+
+
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["--alpha", "1"], 2), (["--alpha", "0"], 2), (["--metric", "loss"], 2), ([], 0)]
+    ("arguments", "code"),
+    [(["--alpha", "1"], 2), (["--alpha", "1e-17"], 2), (["--alpha", "0"], 2), (["--metric", "loss"], 2), ([], 0)],
 )
 def test_exit_codes(tmp_path: Path, arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from curate import cli

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,24 @@ def test_requests_that_cannot_be_meant_are_misuse(root: Path, tmp_path: Path) ->
         pack_decathlon(root, root / "out")
     with pytest.raises(Misuse, match=r"no folder of the decathlon's layout .*annotations/<domain>_train\.json"):
         pack_decathlon(root / "data", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a\nb", "a\x7f", "\udcff"])
+def test_annotations_whose_name_is_no_domains_are_refused(root: Path, tmp_path: Path, name: str) -> None:
+    for split in ("train", "val"):
+        (root / "annotations" / f"{name}_{split}.json").write_text("{}")
+    with pytest.raises(Misuse, match=r"annotations: no name of a domain \(expected a line of UTF-8") as caught:
+        pack_decathlon(root, tmp_path / "out")
+    assert f"found {name!r}" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_annotations_in_a_pipe_are_not_waited_for(root: Path, tmp_path: Path) -> None:
+    path = root / "annotations" / "dtd_train.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ShardError, match=r"dtd_train\.json: is no regular file"):
+        pack_decathlon(root, tmp_path / "out")
 
 
 def test_reading_keeps_category_ids_with_gaps(root: Path) -> None:

@@ -120,6 +120,24 @@ def test_long_names_are_drawn_whole(tmp_path: Path) -> None:
     assert picture.min() < 50
 
 
+def test_the_end_of_a_very_long_name_is_not_drawn(tmp_path: Path) -> None:
+    """100 letters are drawn; of 101 the last two give way to an ellipsis."""
+    names = ("a" * 100, "b" * 101)
+    critical_difference_diagram(tmp_path / "cd.svg", compare(ScoreTable(("a", "b"), names, np.eye(2))))
+    drawn = (tmp_path / "cd.svg").read_text(encoding="utf-8")
+    assert f"<!-- {names[0]} -->" in drawn
+    assert f"<!-- {'b' * 99}… -->" in drawn
+
+
+@pytest.mark.parametrize("name", ["方法", "طريقة", "विधि"])
+def test_letters_that_the_font_lacks_are_boxes_without_a_warning(tmp_path: Path, name: str) -> None:
+    """Warnings are errors in these tests."""
+    for suffix in (".png", ".svg"):
+        path = tmp_path / f"cd{suffix}"
+        critical_difference_diagram(path, compare(ScoreTable(("a", "b"), (name, "B"), np.eye(2))))
+        assert path.exists()
+
+
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"\.png or \.svg"):
         critical_difference_diagram(tmp_path / "cd.pdf", compare(table_of(paper.TABLE2_LOGISTIC)))

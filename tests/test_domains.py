@@ -55,6 +55,29 @@ def test_what_is_saved_is_loaded(index):
     assert place(index).read_bytes() == first
 
 
+@given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1))
+def test_any_line_of_text_is_a_name(name):
+    """In every script."""
+    if name not in (".", ".."):
+        domains.check_name(name, "here")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a\tb", "a\u2028b", "\udc80"])
+def test_a_name_that_is_no_line_of_text_is_not_saved(index, name):
+    """Where and what are said in one line, nothing is written."""
+    with pytest.raises(Misuse, match=r"domains\.parquet: no name of a domain \(expected a line of UTF-8") as caught:
+        domains.save(index, domains.Domains((name,), np.zeros(5, np.int32)), place(index))
+    assert ascii(name) in str(caught.value)
+    assert not place(index).exists()
+
+
+def test_a_part_that_is_none_is_not_printed():
+    """Neither what is expected nor what is found."""
+    assert str(ShardError("p", found=0)) == "p (found 0)"
+    assert str(ShardError("p", expected="x", todo="t")) == "p (expected x); t"
+    assert str(ShardError("p", expected="x", found="y")) == "p (expected x, found y)"
+
+
 def test_a_domain_is_asked_for_by_name(index):
     """The rows of it; an unknown one is answered with those there are."""
     domains.save(index, domains.Domains(NAMES, CODES), place(index))

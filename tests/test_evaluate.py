@@ -107,7 +107,7 @@ class TestLogistic:
         ("change", "kind", "text"),
         [
             ({"epoch": 7}, CurateError, r"^--epoch 7: not finished; there are 1 to 3$"),
-            ({"tap": "layer9"}, Misuse, r"^--tap layer9: not a stage of this network; known: stem, layer1"),
+            ({"tap": "layer9"}, Misuse, r"^layer9: not a stage of this network; known: stem, layer1"),
             ({"solver": "newton"}, Misuse, r"^--solver newton: unknown"),
             ({"device": "tpu"}, CurateError, r"^--device tpu: "),
         ],
@@ -174,8 +174,40 @@ class TestFinetune:
         (tmp_path / "search.json").write_text("{}")
         with pytest.raises(CurateError, match=r"search\.json: is damaged \(KeyError: 'asked'\); name a new --out$"):
             tuned(world, tmp_path)
+        for text, what in (
+            (
+                '{"format": 1, "asked": {}, "epoch": "2"}',
+                r"is damaged \(ValueError: epoch: expected a whole number .* '2'",
+            ),
+            ('{"format": 1, "asked": {}, "epoch": -1}', r"found -1\)"),
+            ('{"format": 2, "asked": {}, "epoch": 2}', "format 2, this release reads 1; name a new --out$"),
+        ):
+            (tmp_path / "search.json").write_text(text)
+            with pytest.raises(CurateError, match=rf"search\.json: .*{what}"):
+                tuned(world, tmp_path)
         with locked(tmp_path / "held"), pytest.raises(Busy, match="held"):
             tuned(world, tmp_path / "held")
+
+    def test_a_folder_that_is_not_its_own_is_refused_and_nothing_written(self, world: Path, tmp_path: Path) -> None:
+        (tmp_path / "mine.txt").write_text("")
+        for out, what in (
+            (world / "target" / "val", "overlaps the target"),
+            (world / "store" / "new", "overlaps the store"),
+            (world / "net" / "new", "overlaps the run"),
+            (tmp_path, r"holds files, but no search\.json"),
+        ):
+            before = sorted(out.parent.rglob("*"))
+            with pytest.raises(Misuse, match=rf"^--out .*{what}"):
+                tuned(world, out)
+            assert sorted(out.parent.rglob("*")) == before
+
+    def test_damaged_times_are_said_at_once_even_of_a_finished_search(self, world: Path, tmp_path: Path) -> None:
+        found = tuned(world, tmp_path / "out")
+        (tmp_path / "out" / "seconds.json").write_text('{"format": 1, "seconds": {"a": "x"}}')
+        with pytest.raises(CurateError, match=r"seconds of a: expected a finite .* found 'x'\); remove it; only times"):
+            tuned(world, tmp_path / "out")
+        (tmp_path / "out" / "seconds.json").unlink()
+        assert tuned(world, tmp_path / "out", progress=_refuse) == replace(found, seconds=0.0)
 
     def test_a_class_that_train_lacks_is_named(self, world: Path, tmp_path: Path) -> None:
         toyset.make_target(tmp_path / "t")
@@ -226,6 +258,24 @@ class TestCommand:
             Misuse, match=r"^--grid, --halving: only for --protocol finetune; add it, or leave them out$"
         ):
             run(world, "--halving", "--grid", "paper")
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ("--seed 3", "--seed: only for --protocol finetune"),
+            ("--seed 0", "--seed: only for --protocol finetune"),
+            ("--epoch 1 --patience 2", "--patience: not with --epoch, which leaves one to look at"),
+            (
+                "--protocol finetune --epoch 0 --tap pool --solver auto",
+                "--tap, --solver: idle where --epoch says which",
+            ),
+            ("--protocol finetune --epoch 1 --standardise", "--standardise: idle where --epoch says which"),
+        ],
+    )
+    def test_options_that_would_do_nothing_are_misuse(self, world: Path, words: str, message: str) -> None:
+        """Even with the value that they have anyway."""
+        with pytest.raises(Misuse, match=f"^{message}.*; "):
+            run(world, *words.split())
 
 
 def run(world: Path, *arguments: str) -> str:

@@ -21,7 +21,8 @@ from curate.config import ImageConfig, NetworkConfig
 from curate.downstream import finetune
 from curate.downstream.finetune import Split, Task, Training, batches, classifier
 from curate.downstream.grid import Cell, Grid, Trace, ranked
-from curate.downstream.search import Found, search, seconds
+from curate.downstream.readback import trace_of
+from curate.downstream.search import Found, search, spent, stored, total_seconds
 from curate.errors import CurateError, NonFinite
 from curate.networks import build
 from curate.randomness import generator
@@ -211,7 +212,7 @@ class TestSearch:
             best[cell] = max(said["val_accuracy"])
         assert best[found.cell] == max(best.values()) == found.val_accuracy
         assert best[FAST] != best[SLOW]  # or this test could not tell
-        assert seconds(tmp_path) > 0
+        assert total_seconds(tmp_path) > 0
 
     @pytest.mark.parametrize("halving", [False, True])
     def test_stopped_anywhere_and_taken_up_it_leaves_the_same_bytes(self, halving: bool, tmp_path: Path) -> None:
@@ -278,6 +279,14 @@ class TestSearch:
         [
             (f"cells/{FAST.name}.json", "{"),
             (f"cells/{FAST.name}.json", '{"format": 1, "val_accuracy": [0.5]}'),
+            (
+                f"cells/{FAST.name}.json",
+                '{"format": 1, "val_accuracy": ["0.5"], "val_loss": [1], "drops": [], "failed": null}',
+            ),
+            (
+                f"cells/{FAST.name}.json",
+                '{"format": 1, "val_accuracy": [0.5], "val_loss": [], "drops": [], "failed": null}',
+            ),
             ("result.json", '{"format": 1, "cell": {}}'),
         ],
     )
@@ -286,6 +295,34 @@ class TestSearch:
         (tmp_path / name).write_text(text)
         with pytest.raises(CurateError, match=r"json: is damaged \(.*; remove it to train that again$"):
             search(task(), TEST, replace(GRID, cells=(FAST,)), tmp_path)
+
+    @pytest.mark.parametrize(
+        "text", ["{", '{"format": 1}', '{"format": 1, "seconds": {"a": "x"}}', '{"format": 1, "seconds": {"a": NaN}}']
+    )
+    def test_damaged_times_are_said_before_anything_is_trained(self, text: str, tmp_path: Path) -> None:
+        (tmp_path / "seconds.json").write_text(text)
+        with pytest.raises(CurateError, match=r"seconds\.json: is damaged \(.*\); remove it; only times are lost$"):
+            search(task(), TEST, GRID, tmp_path, stopping_after(1))
+        assert [path.name for path in tmp_path.iterdir()] == ["seconds.json"]
+
+    def test_times_that_break_while_a_cell_is_trained_cost_no_cell(self, tmp_path: Path) -> None:
+        """What is known of the times is in memory by then, and is written again."""
+
+        def tell(part: str, n_done: int, total: int) -> None:
+            (tmp_path / "seconds.json").write_text("{")
+
+        search(task(train=32), TEST, replace(GRID, cells=(FAST,)), tmp_path, tell)
+        assert set(spent(tmp_path)) == {FAST.name, "final"}
+
+    def test_a_cell_is_there_before_its_times_are(self, tmp_path: Path) -> None:
+        """A folder in the place of the times cannot be written over: the trained cell stays."""
+
+        def tell(part: str, n_done: int, total: int) -> None:
+            (tmp_path / "seconds.json").mkdir(exist_ok=True)
+
+        with pytest.raises(OSError, match="seconds"):
+            search(task(train=32), TEST, replace(GRID, cells=(FAST,)), tmp_path, tell)
+        assert (tmp_path / "cells" / f"{FAST.name}.json").is_file()
 
     def test_a_file_of_another_release_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "result.json").write_text('{"format": 2}')
@@ -297,3 +334,49 @@ class TestSearch:
         again = search(task(train=32), TEST, replace(GRID, cells=(FAST,)), tmp_path)
         assert isinstance(again, Found)
         assert again == found
+
+
+GOOD: dict[str, Any] = {"val_accuracy": [0.5, 1], "val_loss": [2.0, 1.5], "drops": [1, 2], "failed": None}
+
+
+class TestReadback:
+    def test_what_was_written_reads_back(self) -> None:
+        """Bounds belong: an accuracy of 1, a drop after the last epoch, a failure in the epoch after it."""
+        assert trace_of(GOOD) == Trace((0.5, 1.0), (2.0, 1.5), (1, 2))
+        assert trace_of(GOOD | {"failed": 3}).failed == 3
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"val_accuracy": ["0.5", 1]}, r"^val_accuracy: expected a finite number from 0 to 1, found '0\.5'$"),
+            ({"val_accuracy": [True, 1]}, "found True"),
+            ({"val_accuracy": [0.5, 1.01]}, r"found 1\.01"),
+            ({"val_loss": [2.0, float("nan")]}, "^val_loss: .* found nan"),
+            ({"val_loss": [2.0, float("inf")]}, "found inf"),
+            ({"val_loss": [2.0]}, "^val_loss: expected 2 epochs, found 1$"),
+            ({"drops": [0]}, "^drops: expected a whole number from 1 to 2, found 0$"),
+            ({"drops": [3]}, "found 3"),
+            ({"drops": [2, 1]}, r"^drops: expected rising epochs, found \(2, 1\)$"),
+            ({"failed": "3"}, "^failed: expected a whole number from 3 to 3, found '3'$"),
+            ({"failed": 2}, "found 2"),
+        ],
+    )
+    def test_every_number_of_a_trace_is_checked(self, change: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            trace_of(GOOD | change)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *({"val_accuracy": "0.5"}, {"test_accuracy": 2}, {"epochs": 0}, {"epochs": 1.5}, {"drops": [4]}),
+            *({"cell": {"lr": "x", "weight_decay": 0, "patience": 5}}, {"cell": 3}, {"drops": None}),
+        ],
+    )
+    def test_every_number_of_a_result_is_checked(self, change: dict[str, Any], tmp_path: Path) -> None:
+        cell = {"lr": 1e-2, "weight_decay": 0.0, "patience": 5}
+        said = {"format": 1, "cell": cell, "epochs": 3, "drops": [2], "val_accuracy": 0.5, "test_accuracy": 0.25}
+        (tmp_path / "result.json").write_text(json.dumps(said))
+        assert stored(tmp_path) == Found(Cell(1e-2, 0.0, 5), 3, (2,), 0.5, 0.25)
+        (tmp_path / "result.json").write_text(json.dumps(said | change))
+        with pytest.raises(CurateError, match=r"result\.json: is damaged \(.*\); remove it to train that again$"):
+            stored(tmp_path)

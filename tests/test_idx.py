@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -219,8 +220,16 @@ def test_two_sets_of_one_name_are_refused(sets, tmp_path):
     """Their images could not be told apart: own and own, or b.2 and b_2, which make the same keys."""
     for name in ("own", "b_2"):
         twin = make_set(tmp_path / name, 10, 2)
-        with pytest.raises(Misuse, match="two sets of one name"):
+        with pytest.raises(Misuse, match=r"^two sets of one name \(found b\.2, .*own.*\); rename"):
             pack_idx([*sets, twin], "own", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a\nb", os.fsdecode(b"caf\xe9")])
+def test_a_folder_whose_name_is_no_domains_is_refused(sets, tmp_path, name):
+    """Its name would be the images' domain: a line of UTF-8."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(Misuse, match=r"no name of a domain \(expected a line of UTF-8 .*; rename it"):
+        pack_idx([*sets, tmp_path / name], "own", tmp_path / "out")
 
 
 def test_a_bad_set_leaves_nothing_behind(sets, tmp_path):

@@ -139,6 +139,7 @@ def test_a_dry_run_of_nn_measures_no_distance(tmp_path, monkeypatch):
     forecast = dry_run(from_options(options), tmp_path / "dry")
     assert forecast.steps == 18  # 96 images in batches of 16, three epochs
     assert any("for its distances" in note for note in forecast.notes)
+    assert forecast.episode == "40 train images; every image of the store is held against its nearest"
     assert not (tmp_path / "dry").exists()
     with pytest.raises(Misuse, match="--target is missing"):
         dry_run(from_options({**options, "target": ""}), tmp_path / "dry")

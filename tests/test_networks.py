@@ -111,7 +111,7 @@ def test_the_vae_without_noise_draws_the_mean():
 def test_an_unknown_tap_lists_the_known_ones(name, known):
     """Before anything is computed."""
     net = network(name, 8, width=4, hidden=5)
-    with pytest.raises(Misuse, match=f"--tap layer9: not a stage of this network; known: {known}"):
+    with pytest.raises(Misuse, match=f"layer9: not a stage of this network; known: {known}"):
         net.tap(images(size=8), "layer9")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import pickle
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import toyset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curate import backbones, distances, neighbours
+from curate import backbones, distances, neighbours, parquet
 from curate.config import ImageConfig
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.pretrain import pretrain
@@ -27,6 +29,8 @@ from shards.idx import read_split
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "idx"
 CPU = torch.device("cpu")
+#: What a file of distances says of itself at least.
+FOOTER = {"format": "distances", "version": 1, "of": {}, "recall": 0.5}
 
 
 def real_vectors(count=1000):
@@ -186,8 +190,10 @@ def test_damaged_distances_are_named(data, tmp_path):
     go(data, tmp_path / "run")
     path = tmp_path / "run" / distances.FILE_NAME
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(CurateError, match=r"distances\.parquet: unfinished or damaged"):
+    with pytest.raises(CurateError, match=r"distances\.parquet: unfinished or damaged .*; remove the file so that it"):
         go(data, tmp_path / "run")
+    path.unlink()
+    go(data, tmp_path / "run")
 
 
 def test_features_of_a_checkpoint_of_ours(data, tmp_path):
@@ -199,6 +205,13 @@ def test_features_of_a_checkpoint_of_ours(data, tmp_path):
     found, pixels = go(data, tmp_path / "run", **options), go(data, tmp_path / "pixels")
     assert found != pixels
     assert 0 < min(found[row] for row in range(48) if row != 9) < 1
+    weights.write_bytes(weights.read_bytes()[:-1])
+    for name, message in (
+        ("model.safetensors", r"is damaged \(.*\); restore it, or name another file$"),
+        ("state.json", r"is no file of tensors of this checkpoint; name its model\.safetensors$"),
+    ):
+        with pytest.raises(CurateError, match=message):
+            backbones.load(weights.with_name(name), ImageConfig(size=8, crop=8), CPU)
     other = tmp_path / "net" / "checkpoints" / "epoch=0001" / "model.safetensors"
     with pytest.raises(RunMismatch, match="measured with weights"):
         go(data, tmp_path / "run", **{**options, "nn_features": str(other)})
@@ -253,27 +266,58 @@ def test_files_that_are_no_networks_known_here_are_refused(tmp_path):
     rgb = ImageConfig(size=32, crop=32, colour="rgb")
     torch.save({"weight": torch.zeros(2)}, tmp_path / "other.pth")
     torch.save([1, 2], tmp_path / "list.pth")
+    torch.save({1: torch.zeros(2)}, tmp_path / "number.pth")
     torch.save({k: v for k, v in resnet18().state_dict().items() if "layer4" not in k}, tmp_path / "part.pth")
     torch.save(resnet18().state_dict(), tmp_path / "whole.pth")
     (tmp_path / "cut.safetensors").write_bytes(b"\x08")
     for name, images, message in (
         ("other.pth", rgb, "the weights of no network known here"),
         ("list.pth", rgb, "expected a state_dict of tensors"),
+        ("number.pth", rgb, "expected a state_dict of tensors"),
         ("part.pth", rgb, "not the weights of a resnet18"),
         ("cut.safetensors", rgb, "not a file of weights alone"),
         ("whole.pth", ImageConfig(size=32, crop=32, colour="grey"), "a network for rgb images, this run reads grey"),
     ):
         with pytest.raises(CurateError, match=message):
             backbones.load(tmp_path / name, images, CPU)
-    with pytest.raises(Misuse, match="no such file; name a model"):
-        backbones.digest(tmp_path / "none.pth")
+    os.mkfifo(tmp_path / "pipe.pth")
+    for name in ("none.pth", "pipe.pth", "."):
+        with pytest.raises(Misuse, match="no such file; name a model"):
+            backbones.digest(tmp_path / name)
 
 
 def test_distances_need_no_column_but_row_and_squared(tmp_path):
     """Rows that the file lacks (no image in the sample) are infinitely far."""
     table = pa.table({"row": [0, 2], "squared": pa.array([1.0, None], pa.float32())})
-    from curate import parquet
-
-    parquet.write(tmp_path / "d.parquet", table, {"format": "distances", "version": 1, "of": {}, "recall": 0.5})
-    found, recall = distances.load(tmp_path / "d.parquet", 3, {})
+    parquet.write(tmp_path / "d.parquet", table, FOOTER)
+    found, recall = distances.load(tmp_path / "d.parquet", np.array([0, 2]), 3, {})
     assert (found.tolist(), recall) == ([1.0, np.inf, np.inf], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "squared", "footer", "message"),
+    [
+        ([0], [1.0], {}, "holds 1 rows that are not the 2 of this run"),
+        ([0, 10**9], [1.0, 1.0], {}, "holds 2 rows that are not the 2"),
+        ([0, 0], [1.0, 1.0], {}, "holds 2 rows that are not the 2"),
+        ([0, -1], [1.0, 1.0], {}, "holds 2 rows that are not the 2"),
+        ([0, None], [1.0, 1.0], {}, "holds 2 rows that are not the 2"),
+        ([0, 1, 2], [1.0, 1.0, 1.0], {}, "holds 3 rows that are not the 2"),
+        (["a", "b"], [1.0, 1.0], {}, "unfinished or damaged .*ArrowInvalid"),
+        ([0, 2], [1.0, math.nan], {}, "a squared distance is nan"),
+        ([0, 2], [math.inf, 1.0], {}, "a squared distance is inf"),
+        ([0, 2], [1.0, 1e300], {}, "a squared distance is inf"),
+        ([0, 2], [-1.0, None], {}, r"a squared distance is -1\.0"),
+        ([0, 2], None, {}, "unfinished or damaged .*squared"),
+        ([0, 2], [1.0, 1.0], {"of": []}, "unfinished or damaged .*TypeError"),
+        ([0, 2], [1.0, 1.0], {"recall": None}, "unfinished or damaged .*TypeError"),
+        ([0, 2], [1.0, 1.0], {"format": None}, "is of another format, or of a later release"),
+        ([0, 2], [1.0, 1.0], {"version": 2}, "is of another format, or of a later release"),
+    ],
+)
+def test_distances_that_cannot_be_this_runs_are_refused(tmp_path, rows, squared, footer, message):
+    """In one line that says what to do: every row of the run once, each with a distance or with null."""
+    table = pa.table({"row": rows} | ({} if squared is None else {"squared": squared}))
+    parquet.write(tmp_path / "d.parquet", table, FOOTER | footer)
+    with pytest.raises(CurateError, match=rf"d\.parquet: ({message}).*; remove the file so that it is measured again$"):
+        distances.load(tmp_path / "d.parquet", np.array([0, 2]), 3, {})

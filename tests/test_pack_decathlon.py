@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_makers import indexed, tree
 
+from curate import errors as curate_errors
 from curate import protocols
 from curate.cli import curate as command
 from shards import domains
@@ -128,6 +129,17 @@ def test_a_domain_without_images_is_passed_over_unless_it_is_named(root: Path, t
         pack_decathlon(root, tmp_path / "other", targets=["svhn"])
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_target_without_a_readable_image_in_train_or_val_is_refused(root: Path, tmp_path: Path, split: str) -> None:
+    """Twelve annotated images, six a half; the images of the one half, known from a first packing, do not decode."""
+    pack_decathlon(root, tmp_path / "first", targets=["dtd"])
+    for key in held(tmp_path / "first" / "targets" / "dtd" / split):
+        (root / "data" / f"{key}.jpg").write_bytes(b"no picture")
+    with pytest.raises(ShardError, match=rf"dtd_train\.json: {split} is empty \(.*, found none of 6\); .*--domains"):
+        pack_decathlon(root, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "in"]
+
+
 @given(st.lists(st.text("ab._/", min_size=1, max_size=6), min_size=1))
 def test_keys_keep_folders_and_have_no_dot_in_the_name(stems: list[str]) -> None:
     keys = keys_of(pa.array([f"data/d/{stem}.jpg" for stem in stems])).to_pylist()
@@ -173,6 +185,15 @@ def test_the_verb_prints_what_was_packed_and_says_what_was_not(root: Path, tmp_p
     result = CliRunner().invoke(command, asked, catch_exceptions=False)
     assert result.stdout == "store: 12 imagenet12, 0 dtd\ntargets/dtd: 6 train, 6 val, 6 test\n"
     assert result.stderr == "note: svhn: annotations but no images, left out\n"
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_a_list_of_no_domain_is_misuse(root: Path, tmp_path: Path, text: str) -> None:
+    asked = ["pack", "decathlon", str(root), "--out", str(tmp_path / "out"), "--domains", text]
+    result = CliRunner().invoke(command, asked)
+    assert isinstance(result.exception, curate_errors.Misuse)
+    assert str(result.exception) == f"--domains {text!r}: names no domain; name some, or leave it out for all"
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

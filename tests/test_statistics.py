@@ -233,6 +233,23 @@ def test_an_alpha_outside_its_range_is_refused(alpha: float) -> None:
         compare(table([[1, 2], [2, 1]]), alpha=alpha)
 
 
+@pytest.mark.parametrize("k", [2, 4, 10])
+def test_the_smallest_alpha_is_exact_and_smaller_ones_are_refused(k: int) -> None:
+    """Far out, the chance that any of the k (k - 1) / 2 pairs differs so much is the sum of their chances."""
+    bound = stats.norm.isf(1e-10 / (k * (k - 1))) * math.sqrt(k * (k + 1) / (6 * 8))
+    assert critical_difference(8, k, 1e-10) == pytest.approx(bound, rel=1e-5)
+    with pytest.raises(Misuse, match="alpha 1e-17: smaller than 1e-10, where the critical difference is lost in round"):
+        critical_difference(8, k, 1e-17)
+
+
+def test_scores_that_would_overflow_are_refused() -> None:
+    """At 1e100 all numbers are finite, beyond it the place of the score is named."""
+    assert critical_difference(2, 2) == compare(table([[1e100, -1e100], [1e100, -1e100]])).cd
+    for wrong in (1.1e100, -1e308):
+        with pytest.raises(CurateError, match=r"a score of .*e\+(100|308), expected 1e\+100 at most"):
+            table([[1.0, 2.0], [3.0, wrong]])
+
+
 def test_a_table_says_where_it_is_incomplete() -> None:
     with pytest.raises(CurateError, match="set 1, B: expected a number, found nan"):
         table([[1, 2], [3, math.nan]])

@@ -106,6 +106,16 @@ def test_a_fold_gives_train_and_val_its_own_images_alone(binaries: Path, tmp_pat
     assert sorted(keys) == [f"train/{row:06d}" for row in range(6, 12)]
 
 
+def test_a_fold_of_two_images_is_divided_and_of_one_refused(binaries: Path, tmp_path: Path) -> None:
+    """One image is a train without a val."""
+    (binaries / "fold_indices.txt").write_text("3\n3 4\n")
+    assert pack_stl10(binaries, tmp_path / "two", fold=1).target == {"train": 1, "val": 1, "test": 6}
+    message = r"stl10_binary: too few images for train and val \(expected 2 or more, found 1\)"
+    with pytest.raises(ShardError, match=message):
+        pack_stl10(binaries, tmp_path / "one", fold=0)
+    assert not (tmp_path / "one").exists()
+
+
 def test_without_unlabelled_images_there_is_a_target_alone(binaries: Path, tmp_path: Path) -> None:
     (binaries / "unlabeled_X.bin").unlink()
     report = pack_stl10(binaries, tmp_path / "out")

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from curate.cli.options import json_option, print_result, seed_option
+from curate.cli.options import given, json_option, print_result
 from curate.errors import Misuse
 
 if TYPE_CHECKING:
     from curate.evaluate import Protocol
 
 #: Options that only fine-tuning knows.
-_FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out"}
+_FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out", "seed": "--seed"}
+#: Options of logistic regression, idle where fine-tuning is told its --epoch.
+_LOGISTIC = {"tap": "--tap", "patience": "--patience", "standardise": "--standardise", "solver": "--solver"}
 #: Options that only --against knows; it takes --epochs and --out, too.
 _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"}
 
@@ -29,20 +31,20 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
     show_default=True,
     help="Logistic regression on frozen features, or training the whole network on.",
 )
-@click.option("--tap", default="pool", show_default=True, help="Stage whose output is the feature: layer2, ..., pool.")
+@click.option("--tap", help="Stage whose output is the feature: layer2, ..., pool [default: pool].")
 @click.option(
     "--epoch",
     type=click.IntRange(min=0),
     help="Only this epoch; 0: untrained, fair with --standardise [default: the best by val].",
 )
 @click.option("--patience", type=click.IntRange(min=1), help="Stop looking after so many epochs without a better one.")
-@click.option("--standardise", is_flag=True, help="Scale each feature to mean 0 and deviation 1 over train.")
+@click.option(
+    "--standardise", is_flag=True, default=None, help="Scale each feature to mean 0 and deviation 1 over train."
+)
 @click.option(
     "--solver",
     type=click.Choice(["auto", "sklearn", "torch"]),
-    default="auto",
-    show_default=True,
-    help="Solver of the logistic regression; auto: torch, on the device, where the problem is large.",
+    help="Solver of the logistic regression; auto: torch, on the device, where it is large [default: auto].",
 )
 @click.option("--grid", type=click.Choice(["paper", "small"]), help="Fine-tuning: settings tried [default: small].")
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of a fine-tuning setting, or against others.")
@@ -54,10 +56,10 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
 @click.option("--seeds", type=click.IntRange(min=1), help="Against: trainings of each [default: 3].")
 @click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
 @click.option("--processes", type=click.IntRange(min=1), help="Against: trainings at a time [default: 1].")
-@seed_option
+@click.option("--seed", type=click.IntRange(min=0), help="Fine-tuning: seed [default: 0].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
-def evaluate(run: Path, target: str, protocol: str, seed: int, as_json: bool, **options: Any) -> None:
+def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: Any) -> None:
     """Score the features of a run or a pre-training on a labelled target.
 
     \b
@@ -71,25 +73,41 @@ def evaluate(run: Path, target: str, protocol: str, seed: int, as_json: bool, **
 
     tuning = {name: options.pop(name) for name in _FINETUNE}
     comparing = {name: options.pop(name) for name in ("against", *_AGAINST)}
-    how = Protocol(**options)
+    how = Protocol(**given(options))
+    _refuse_idle(protocol, options, tuning, comparing)
     if comparing["against"] is not None:
-        _refuse(tuning | {"epochs": None, "out": None}, _FINETUNE, "not with --against; leave them out")
-        if protocol == "finetune":
-            raise Misuse("--protocol finetune: not with --against, which scores by logistic regression; leave it out")
         _against(run, target, how, tuning | comparing, as_json)
-        return
-    _refuse(comparing, _AGAINST, "only with --against; add it, or leave them out")
-    if protocol == "finetune":
-        _finetune(run, target, how, seed, tuning, as_json)
-        return
-    _refuse(tuning, _FINETUNE, "only for --protocol finetune; add it, or leave them out")
-    _logistic(run, target, how, as_json)
+    elif protocol == "finetune":
+        _finetune(run, target, how, tuning, as_json)
+    else:
+        _logistic(run, target, how, as_json)
+
+
+def _refuse_idle(protocol: str, options: dict[str, Any], tuning: dict[str, Any], comparing: dict[str, Any]) -> None:
+    """Refuse options that would change nothing."""
+    against, finetune, one_epoch = (
+        comparing["against"] is not None,
+        protocol == "finetune",
+        options["epoch"] is not None,
+    )
+    if against and finetune:
+        raise Misuse("--protocol finetune: not with --against, which scores by logistic regression; leave it out")
+    if against:
+        _refuse(tuning | {"epochs": None, "out": None}, _FINETUNE, "not with --against; leave them out")
+    else:
+        _refuse(comparing, _AGAINST, "only with --against; add it, or leave them out")
+        if not finetune:
+            _refuse(tuning, _FINETUNE, "only for --protocol finetune; add it, or leave them out")
+    if one_epoch and finetune:
+        _refuse(options, _LOGISTIC, "idle where --epoch says which network is fine-tuned; leave them out")
+    if one_epoch:
+        _refuse(options, {"patience": "--patience"}, "not with --epoch, which leaves one to look at; give one of them")
 
 
 def _refuse(options: dict[str, Any], flags: dict[str, str], why: str) -> None:
-    given = [flag for name, flag in flags.items() if options.get(name) is not None]
-    if given:
-        raise Misuse(f"{', '.join(given)}: {why}")
+    named = [flag for name, flag in flags.items() if options.get(name) is not None]
+    if named:
+        raise Misuse(f"{', '.join(named)}: {why}")
 
 
 def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
@@ -102,7 +120,7 @@ def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
     print_result(found, as_json, f"{text} ({found.features} features at {found.tap}, {found.classes} classes)")
 
 
-def _finetune(run: Path, target: str, how: Protocol, seed: int, tuning: dict[str, Any], as_json: bool) -> None:
+def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_json: bool) -> None:
     from curate.downstream.grid import GRIDS, shortened
     from curate.evaluate import finetune
     from curate.progress import epoch_bar
@@ -110,7 +128,7 @@ def _finetune(run: Path, target: str, how: Protocol, seed: int, tuning: dict[str
     grid = shortened(GRIDS[tuning["grid"] or "small"], tuning["epochs"], bool(tuning["halving"]))
     epoch = how if how.epoch is None else how.epoch
     with epoch_bar("fine-tuning") as tell:
-        found = finetune(run, target, grid, tuning["out"], seed, how.device, epoch, tell)
+        found = finetune(run, target, grid, tuning["out"], tuning["seed"] or 0, how.device, epoch, tell)
     text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%}: {found.cell.name}, {found.epochs} epochs"
     print_result(found, as_json, f"{text}, from epoch {found.epoch}, {found.seconds:.0f} s\nsearch {found.folder}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from curate.cli.options import json_option, out_option, print_result, seed_option, shard_size_option, talk
+from curate.errors import Misuse
 
 
 @click.command()
@@ -45,7 +46,7 @@ def decathlon(
     report = pack_decathlon(
         root,
         out,
-        targets=None if domains is None else names(domains),
+        targets=None if domains is None else chosen(domains),
         source=source,
         mix=names(mix),
         labelled=protocols.labelled,
@@ -60,6 +61,17 @@ def decathlon(
         for domain, counts in report.targets.items()
     ]
     print_result(report, as_json, "\n".join(lines))
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """As `names`.
+
+    Raises:
+        Misuse: there is none.
+    """
+    if not names(text):
+        raise Misuse(f"--domains {text!r}: names no domain; name some, or leave it out for all")
+    return names(text)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A grid search that may be stopped at any time: what was trained is a file, and is not trained again.
 
     OUT/cells/NAME.json   the trace of a cell, as far as it was trained
-    OUT/result.json       the picked cell and its score; written last
+    OUT/result.json       the picked cell and its score; written when all is trained
     OUT/seconds.json      time spent on each; all else is the same, byte for byte, when it is done again
 
 No network is stored: a cell that a kill leaves half way, and one that goes on to a longer rung after a kill, is trained
@@ -19,11 +19,13 @@ from typing import Any
 from curate.downstream.finetune import Split, Task, Training, evaluate, final, reproducible
 from curate.downstream.grid import Cell, Grid, Rung, Trace, picked, ranked, rungs
 from curate.downstream.labels import refuse_gaps
+from curate.downstream.readback import cell_of, drops_of, real, seconds_of, trace_of, whole
 from curate.errors import CurateError, NonFinite
 from shards.publish import from_json, publish_json
 
 #: Version of the files.
 FORMAT = 1
+SECONDS = "seconds.json"
 #: Told what is trained, the epochs done and those to do in all, as far as is known.
 Tell = Callable[[str, int, int], None]
 
@@ -52,7 +54,7 @@ class Log:
 
     def __init__(self, out: Path, tell: Tell | None, total: int) -> None:
         self.out, self.tell, self.total, self.done = out, tell, total, 0
-        self.clock = time.perf_counter()
+        self.clock, self.seconds = time.perf_counter(), spent(out)
 
     def epoch(self, part: str) -> None:
         """An epoch of ``part`` is done."""
@@ -62,10 +64,9 @@ class Log:
 
     def spent(self, part: str) -> None:
         """What was spent since the last call went into ``part``."""
-        now, path = time.perf_counter(), self.out / "seconds.json"
-        said = _read(path) or {"format": FORMAT, "seconds": {}}
-        said["seconds"][part] = round(said["seconds"].get(part, 0.0) + now - self.clock, 3)
-        publish_json(path, said)
+        now = time.perf_counter()
+        self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self.clock, 3)
+        publish_json(self.out / SECONDS, {"format": FORMAT, "seconds": self.seconds})
         self.clock = now
 
 
@@ -92,8 +93,8 @@ def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = N
         traces, finalists = climb(task, grid, log)
         cell = picked(traces, finalists)
         found = _finish(task, test, cell, traces[cell], log)
-    log.spent("final")
     publish_json(out / "result.json", {"format": FORMAT, **asdict(found)})
+    log.spent("final")
     return found
 
 
@@ -107,16 +108,29 @@ def stored(out: Path) -> Found | None:
     if said is None:
         return None
     try:
-        accuracies = float(said["val_accuracy"]), float(said["test_accuracy"])
-        return Found(Cell(**said["cell"]), int(said["epochs"]), tuple(said["drops"]), *accuracies)
+        epochs = whole(said["epochs"], "epochs", 1)
+        accuracies = (real(said[name], name, 1.0) for name in ("val_accuracy", "test_accuracy"))
+        return Found(cell_of(said["cell"]), epochs, drops_of(said, epochs), *accuracies)
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(out / "result.json", error) from error
 
 
-def seconds(out: Path) -> float:
-    """What all calls into ``out`` spent on parts that they finished."""
-    said = _read(out / "seconds.json")
-    return round(sum(said["seconds"].values()), 3) if said else 0.0
+def spent(out: Path) -> dict[str, float]:
+    """Seconds that all calls into ``out`` spent on parts that they finished, by part.
+
+    Raises:
+        CurateError: the file is damaged.
+    """
+    path = out / SECONDS
+    try:
+        return seconds_of(_read(path) or {"seconds": {}})
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def total_seconds(out: Path) -> float:
+    """The sum of `spent`."""
+    return round(sum(spent(out).values()), 3)
 
 
 def climb(task: Task, grid: Grid, log: Log) -> tuple[dict[Cell, Trace], list[Cell]]:
@@ -158,8 +172,8 @@ def _trace(task: Task, cell: Cell, rung: Rung, live: dict[Cell, Training], log: 
     while not training.trace.covers(rung.until):
         training.epoch()
         log.epoch(cell.name)
-    log.spent(cell.name)
     publish_json(path, {"format": FORMAT, "cell": asdict(cell), **asdict(training.trace)})
+    log.spent(cell.name)
     return training.trace
 
 
@@ -180,8 +194,8 @@ def _stored_trace(path: Path) -> Trace:
     if said is None:
         return Trace()
     try:
-        return Trace(tuple(said["val_accuracy"]), tuple(said["val_loss"]), tuple(said["drops"]), said["failed"])
-    except (KeyError, TypeError) as error:
+        return trace_of(said)
+    except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, error) from error
 
 
@@ -200,4 +214,5 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _damaged(path: Path, error: Exception) -> CurateError:
     found = f"{type(error).__name__}: {error}"
-    return CurateError(f"{path}: is damaged ({found}); remove it to train that again")
+    lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
+    return CurateError(f"{path}: is damaged ({found}); {lost}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from curate import distances, provenance
+from curate import distances, evaluations, provenance
 from curate.config import ImageConfig, NetworkConfig, RunConfig, TrainConfig, from_options, to_options
 from curate.errors import Misuse
 from curate.evaluate import Protocol, evaluate
@@ -34,6 +34,8 @@ from shards.publish import publish_bytes, publish_json
 
 #: What curated shards can be held against, in this order.
 OTHERS = ("raw", "random", "nn", "oracle")
+#: What a folder of a comparison holds first: of which run, on which target.
+RECORD, FORMAT = "comparison.json", 1
 #: Every set is trained for as many epochs, and for as many steps.
 REGIMES = ("epochs", "steps")
 
@@ -120,15 +122,21 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         ``training``, ``total``; ``images`` and ``steps`` of each.
 
     Raises:
-        Misuse: an unknown name, no seed, no domain for oracle, or ``out`` holds another comparison.
+        Misuse: an unknown name, no seed, no domain for oracle or without it, a run without curated shards;
+            ``out`` overlaps what is read, or holds another comparison or files of something else.
+        RunMismatch: ``out`` holds a comparison of another run, or on another target.
         CurateError, ShardError: the run is not finished, its store has changed, the target has no labels.
     """
     record = provenance.read_run(run)
     config = from_options(record["configuration"])
     _check(asked, config)
+    _refuse_uncurated(run)
+    folder = evaluations.place(run, target, out, "against", RECORD)
+    fingerprint = open_target(target).fingerprint
     index = open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
-    place = Place(run, target, out or run / "evaluations" / "against", config, asked.protocol.device)
+    place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))
+    evaluations.keep(folder / RECORD, {"format": FORMAT, "run": record["run_id"], "target": fingerprint})
     subsets = run_cells(
         partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
     )
@@ -244,3 +252,11 @@ def _check(asked: Asked, config: RunConfig) -> None:
         raise Misuse(f"--seeds {asked.seeds}: expected at least 1")
     if "oracle" in asked.names and not (asked.domain or config.domain):
         raise Misuse("--against oracle: the run was told no domain; name the target's own in the store with --domain")
+    if asked.domain and "oracle" not in asked.names:
+        raise Misuse(f"--domain {asked.domain}: only for --against oracle; add that, or leave it out")
+
+
+def _refuse_uncurated(run: Path) -> None:
+    if not (run / "curated").is_dir():
+        wanted = "the folder of a finished `curate run`, not of a pre-training"
+        raise Misuse(f"{run}: has no curated shards; --against wants {wanted}")
