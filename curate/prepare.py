@@ -228,7 +228,11 @@ def _distances(
         distances.save(path, index, rows, squared, said, share)
     squared, share = distances.load(path, rows, len(index), said)
     notes.append(f"nearest target images: {share:.1%} of a sample are the true ones")
-    return squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
+    far = squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
+    middle = float(np.exp(-config.neighbours.nn_beta * np.median(far[rows])))
+    if not 0.1 <= middle <= 0.9:
+        notes.append(f"--nn-beta {config.neighbours.nn_beta:g}: the median image weighs {middle:.3g}; see METHOD.md")
+    return far
 
 
 def _meta_loss(

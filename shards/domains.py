@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 
 from shards import remote
 from shards.errors import Misuse, ShardError
-from shards.index import SHARD, Index
+from shards.index import Index
 from shards.publish import from_json, publishing
 
 FORMAT_VERSION = 1
 FILE_NAME = "domains.parquet"
-SCHEMA = pa.schema(
-    [SHARD, pa.field("key", pa.string(), nullable=False), pa.field("domain", SHARD.type, nullable=False)]
-)
+#: As in a ledger: plain strings to every reader, so that the two join; Parquet encodes them by dictionary.
+SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("shard", "key", "domain")])
 _FOOTER = b"curate.domains"
 #: Kinds of letters that no name has: controls, halves of a pair (bytes that are no UTF-8), ends of line and paragraph.
 _NO_LETTERS = {"Cc", "Cs", "Zl", "Zp"}
@@ -79,7 +78,7 @@ def save(index: Index, domains: Domains, path: Path) -> None:
     for name in domains.names:
         check_name(name, str(path))
     column = pa.DictionaryArray.from_arrays(pa.array(domains.codes, pa.int32()), pa.array(domains.names, pa.string()))
-    table = pa.table([index.table["shard"], index.table["key"], column], schema=SCHEMA).combine_chunks()
+    table = pa.table([index.table["shard"], index.table["key"], column], names=SCHEMA.names).cast(SCHEMA)
     footer = {_FOOTER: json.dumps({"version": FORMAT_VERSION}).encode()}
     with publishing(path) as file:
         pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
@@ -105,7 +104,7 @@ def _read(path: Path) -> pa.Table:
         version = footer["version"]
         table = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
     except FileNotFoundError as error:
-        todo = "`curate pack idx` writes one; see FORMAT.md"
+        todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
         raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         detail = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -116,7 +115,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _align(index: Index, table: pa.Table, path: Path) -> Domains:
-    column = table["domain"].unify_dictionaries().combine_chunks()
+    column = table["domain"].combine_chunks().dictionary_encode()
     names, codes = tuple(column.dictionary.to_pylist()), column.indices.to_numpy()
     lines = pa.table({**_identity(table), "line": np.arange(len(table))})
     rows = pa.table({**_identity(index.table), "row": np.arange(len(index))})

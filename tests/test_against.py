@@ -84,8 +84,8 @@ def test_a_second_call_trains_nothing_and_says_the_same(data: Path, said: dict[s
 
 
 def test_another_comparison_in_the_same_folder_is_refused(data: Path, said: dict[str, Any]) -> None:
-    """Other epochs are another experiment."""
-    with pytest.raises(Misuse, match="holds another experiment"):
+    """Other epochs are another comparison, and that is said before anything is trained."""
+    with pytest.raises(RunMismatch, match=r"epochs was .*, is 1"):
         against(data / "run", str(data / "target"), Asked(("raw",), seeds=2, epochs=1), data / "out")
 
 

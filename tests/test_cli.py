@@ -74,19 +74,35 @@ print(result.output)
 """
     text = python(code).stdout
     assert "curate" in text
-    if verb and verb != "pack":
+    if verb and not hasattr(loaded(verb), "commands"):
         assert f"curate {verb}" in text.split("Example:")[1]
 
 
-def test_examples_in_help_parse():
-    """Every option that an example uses exists in its command."""
+def loaded(verb):
+    """A verb's command."""
+    return command.get_command(command.make_context("curate", ["--help"], resilient_parsing=True), verb)
+
+
+def commands():
+    """Every command by what is typed for it, those of groups included."""
     for verb in VERBS:
-        context = command.make_context("curate", ["--help"], resilient_parsing=True)
-        found = command.get_command(context, verb)
-        for example in (line.split() for line in (found.help or "").splitlines() if line.strip().startswith("curate")):
-            known = {flag for p in found.params for flag in (*p.opts, *p.secondary_opts)}
-            used = {word for word in example if word.startswith("--")}
-            assert verb == "pack" or used <= known, (verb, used - known)
+        found = loaded(verb)
+        parts = getattr(found, "commands", None)
+        yield from (
+            {verb: found}.items() if parts is None else ((f"{verb} {name}", part) for name, part in parts.items())
+        )
+
+
+@pytest.mark.parametrize(("typed", "found"), list(commands()), ids=lambda each: each if isinstance(each, str) else "")
+def test_examples_in_help_parse(typed, found):
+    """Each command shows an example of itself, and every option that one uses exists."""
+    lines = (found.help or "").split("Example:")[1].splitlines()
+    examples = [line.split() for line in lines if line.strip().startswith(f"curate {typed}")]
+    assert examples
+    known = {flag for p in found.params for flag in (*p.opts, *p.secondary_opts)}
+    for example in examples:
+        used = {word for word in example if word.startswith("--")}
+        assert used <= known, used - known
 
 
 def test_run_prints_the_summary_on_stdout_and_talks_on_stderr(world):

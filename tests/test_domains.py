@@ -121,7 +121,7 @@ def test_a_sample_with_two_domains_is_refused(index):
 def test_a_missing_file_says_where_one_comes_from(index):
     """Domains are no default."""
     with pytest.raises(
-        ShardError, match=r"domains\.parquet: no domains are on record .*; `curate pack idx` writes one"
+        ShardError, match=r"domains\.parquet: no domains are on record .*; `curate pack idx` and `pack decathlon` write"
     ):
         domains.load(index)
 
@@ -148,3 +148,11 @@ def test_what_is_no_file_of_domains_is_refused(index):
     write(index, table(index), version=2)
     with pytest.raises(ShardError, match=r"unknown format of domains \(expected 1, found 2\)"):
         domains.load(index)
+
+
+def test_columns_are_plain_strings_as_a_ledgers(index, tmp_path):
+    """So that the two join in Polars, which takes a dictionary for something else than a string."""
+    domains.save(index, domains.Domains(NAMES, CODES), tmp_path / "domains.parquet")
+    found = pq.read_table(tmp_path / "domains.parquet")
+    assert [str(kind) for kind in found.schema.types] == ["string"] * 3
+    assert found["domain"].to_pylist() == [NAMES[code] for code in CODES]

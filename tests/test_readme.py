@@ -7,11 +7,14 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import toyset
 
 from curate.cli import VERBS
 from curate.cli import curate as command
+from shards import domains, index
+from shards import names as shard_names
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -69,6 +72,16 @@ def test_files_of_the_reading_order_exist():
         assert any((ROOT / folder / name).exists() for folder in ("", "curate", "shards")), name
 
 
+def record_domains(folder):
+    """The store and the run under the names of the README's digits, with two domains beside the shards."""
+    (folder / "task").mkdir()
+    (folder / "task" / "store").symlink_to(folder / "shards")
+    (folder / "by-bdw").symlink_to(folder / "run")
+    made, _ = index.build(shard_names.resolve(folder / "shards"))
+    recorded = domains.Domains(("mnist", "others"), np.arange(48, dtype=np.int32) % 2)
+    domains.save(made, recorded, folder / "shards" / domains.FILE_NAME)
+
+
 def test_the_queries_and_the_library_call_run(tmp_path, monkeypatch):
     """DuckDB, Polars and pandas on a real run, made by the README's own call with small options."""
     import duckdb
@@ -81,8 +94,12 @@ def test_the_queries_and_the_library_call_run(tmp_path, monkeypatch):
         '"pretext": "rotation"', f"**{ {**toyset.FAST, 'epochs': 2}!r}"
     )
     exec(compile(call, "README.md", "exec"), {})
-    (sql,) = blocks("sql")
-    assert len(duckdb.sql(sql).fetchall()) >= 10
+    by_domain, beliefs = blocks("sql")
+    record_domains(tmp_path)
+    found = duckdb.sql(by_domain).fetchall()
+    assert sorted(name for name, *_ in found) == ["mnist", "others"]
+    assert all(0 <= mean <= 1 and 0 <= kept <= 1 for _, mean, kept in found)
+    assert len(duckdb.sql(beliefs).fetchall()) >= 10
     for query in queries:
         lines = query.strip().splitlines()
         names: dict[str, object] = {}

@@ -136,7 +136,8 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     index = open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
     place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))
-    evaluations.keep(folder / RECORD, {"format": FORMAT, "run": record["run_id"], "target": fingerprint})
+    said = {"format": FORMAT, "run": record["run_id"], "target": fingerprint, "epochs": asked.epochs}
+    evaluations.keep(folder / RECORD, said)
     subsets = run_cells(
         partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
     )
