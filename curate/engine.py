@@ -62,7 +62,11 @@ class Setup:
 
 @dataclass
 class State:
-    """What a step changes, and a checkpoint holds."""
+    """What a step changes, and a checkpoint holds.
+
+    `evaluator` is chosen at the first step that needs one, and again where the setup is another (its arithmetic, say);
+    one that is put there by hand stays.
+    """
 
     theta: Parameters
     velocity: Parameters
@@ -70,6 +74,7 @@ class State:
     signal: signal.Signal
     step: int = 0
     evaluator: passes.Evaluator | None = None
+    chosen_for: Setup | None = None
 
 
 @dataclass
@@ -260,8 +265,8 @@ def _losses(setup: Setup, state: State, epoch: int, batch: Pixels) -> lookahead.
 def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> passes.SourcePass:
     """The forward over the batch; moves the running statistics once."""
     losses = _losses(setup, state, epoch, batch)
-    if state.evaluator is None:
-        state.evaluator = choose_evaluator(setup, state.theta, losses)
+    if state.evaluator is None or (state.chosen_for is not None and state.chosen_for is not setup):
+        state.evaluator, state.chosen_for = choose_evaluator(setup, state.theta, losses), setup
     return state.evaluator.source(state.theta, losses)
 
 

@@ -235,3 +235,16 @@ def test_a_fresh_signal_is_part_of_the_beginning():
     assert state.step == 0
     assert not any(value.any() for value in state.velocity.values())
     assert signal.state(state.signal) == dict.fromkeys(("square", "weight", "help", "help_weight", "mean_weight"), 0.0)
+
+
+def test_another_arithmetic_is_not_computed_by_the_evaluator_of_the_first():
+    """The measurement that decides between bf16 and float32 asks one state under several setups."""
+    setup, state = scene(settings(), torch.float32)
+    begun(state)
+    batch = batches()[0]
+    setup.network.train()
+    setup.bare.train()
+    exact = engine.meta_gradient(setup, state, batch)
+    half = engine.meta_gradient(dataclasses.replace(setup, autocast=torch.bfloat16), state, batch)
+    assert not torch.equal(half, exact)
+    assert torch.equal(engine.meta_gradient(setup, state, batch), exact)
