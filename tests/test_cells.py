@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from curate.errors import Misuse
+from curate.errors import CurateError, Misuse
 from curate.experiments.cells import run_cells
 
 
@@ -43,6 +43,14 @@ def test_a_cell_with_other_settings_is_refused(tmp_path):
     run_cells(square, CELLS, tmp_path, "squares")
     with pytest.raises(Misuse, match=r"3.json: holds another experiment \(number differ\); name a new --out"):
         run_cells(square, {"of/3": Square(4)}, tmp_path, "squares")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"cell": 3, "result": {}}', '{"cell": {"number": 3}}'])
+def test_a_damaged_cell_is_named(tmp_path, text):
+    (tmp_path / "of").mkdir()
+    (tmp_path / "of" / "3.json").write_text(text)
+    with pytest.raises(CurateError, match=r"3.json: is damaged .*; remove it, and its cell is computed again"):
+        run_cells(square, CELLS, tmp_path, "squares")
 
 
 def test_a_failed_cell_ends_the_call_and_keeps_what_was_done(tmp_path):

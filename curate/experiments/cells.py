@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
-from curate.errors import Misuse
+from curate.errors import CurateError, Misuse
 from curate.progress import counting
 from shards.publish import as_json, from_json, publish_json
 
@@ -57,16 +57,20 @@ def earlier(out: Path, name: str, cell: Any) -> Result | None:
 
     Raises:
         Misuse: the file is of other settings; they are named.
+        CurateError: the file is damaged.
     """
     path = place(out, name)
     if not path.exists():
         return None
-    held = from_json(path.read_bytes())
-    if held["cell"] != plain(cell):
-        wanted = plain(cell)
-        other = [key for key in wanted if held["cell"].get(key) != wanted[key]]
+    try:
+        held = from_json(path.read_bytes())
+        settings, result = {**held["cell"]}, {**held["result"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
+    wanted = plain(cell)
+    if settings != wanted:
+        other = [key for key in wanted if settings.get(key) != wanted[key]]
         raise Misuse(f"{path}: holds another experiment ({', '.join(other)} differ); name a new --out")
-    result: Result = held["result"]
     return result
 
 
