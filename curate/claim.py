@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from curate import checkpoint, engine, generations, ledger, manifest, precision, provenance
+from curate import checkpoint, engine, folders, generations, ledger, manifest, precision, provenance
 from curate.config import RunConfig
 from curate.errors import CurateError, Misuse
 from curate.images import Pixels
@@ -29,14 +29,9 @@ def refuse_overlap(config: RunConfig, out: Path) -> None:
     Raises:
         Misuse: they overlap.
     """
-    here = out.resolve()
-    roots = {"store": names.resolve(config.store).root, "target": config.target}
-    for name, spec in roots.items():
-        if not spec or remote.is_url(spec):
-            continue
-        root = Path(spec).resolve()
-        if here.is_relative_to(root) or root.is_relative_to(here):
-            raise Misuse(f"--out {out}: overlaps the {name} {root}; name a folder apart from it")
+    read = {"store": names.resolve(config.store).root, "target": config.target}
+    local = ((name, Path(spec)) for name, spec in read.items() if spec and not remote.is_url(spec))
+    folders.refuse_overlap(out, local)
 
 
 def claim(job: Job, out: Path, said: Progress) -> str:

@@ -22,16 +22,9 @@ _BY_PRETEXT: dict[str, dict[str, dict[str, Any]]] = {
 #: Of the paper's DW neither eta nor its unit is published; these work on its VAE (METHOD.md).
 _BY_METHOD: dict[str, dict[str, Any]] = {"dw": {"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0}}
 
-_SIGNAL = {
-    "eta": None,
-    "eta_scale": "raw",
-    "reference": "none",
-    "meta_average": 0.0,
-    "meta_momentum": 0.0,
-    "expected_gradient": False,
-    "warmup": 0,
-}
-_RULE = {"lam": 0.25, "rho": 0.5}
+_RULE = {name: PAPER[name] for name in ("lam", "rho")}
+#: The signal as the paper has it, with every option off, and no rate.
+_SIGNAL = {name: value for name, value in PAPER.items() if name not in _RULE} | {"eta": None}
 _NEIGHBOURS = {item.name: item.default for item in fields(NeighbourConfig)}
 #: Options that say nothing to a method: the one value each may have, and why.
 _IDLE: dict[str, tuple[tuple[dict[str, Any], str], ...]] = {

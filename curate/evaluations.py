@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from curate import provenance
+from curate import folders, provenance
 from curate.config import from_options
 from curate.errors import CurateError, Misuse, RunMismatch
 from shards import names, remote
@@ -45,16 +45,14 @@ def refuse_overlap(run: Path, target: str, out: Path) -> None:
     Raises:
         Misuse: they overlap.
     """
-    here, own = out.resolve(), run.resolve()
     config = from_options(provenance.read_run(run)["configuration"])
-    roots = [("target", Path(target).resolve()), ("store", _root(config.store))]
+    store = _root(config.store)
+    read = [("target", Path(target))] + ([("store", store)] if store is not None else [])
     if config.target:
-        roots.append(("run's target", Path(config.target).resolve()))
-    if own / FOLDER not in here.parents:
-        roots.append(("run", own))
-    for kind, root in roots:
-        if root is not None and (here.is_relative_to(root) or root.is_relative_to(here)):
-            raise Misuse(f"--out {out}: overlaps the {kind} {root}; name a folder apart from it, or leave --out out")
+        read.append(("run's target", Path(config.target)))
+    if run.resolve() / FOLDER not in out.resolve().parents:
+        read.append(("run", run))
+    folders.refuse_overlap(out, read, ", or leave --out out")
 
 
 def refuse_strangers(folder: Path, record: str) -> None:
@@ -93,6 +91,6 @@ def _root(spec: str) -> Path | None:
     if remote.is_url(spec) and not spec.startswith("file:"):
         return None
     try:
-        return Path(names.resolve(spec).root).resolve()
+        return Path(names.resolve(spec).root)
     except NotShards:
         return None

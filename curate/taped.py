@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -122,10 +122,11 @@ class TapedSource:
     losses: Tensor
     theta: Parameters
     factors: list[Factors]
-    k: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "k", len(self.losses))
+    @property
+    def k(self) -> int:
+        """Images in the batch."""
+        return len(self.losses)
 
     def gradient(self, weights: Tensor) -> Parameters:
         """The gradient of (1/k) sum_i w_i L_i."""

@@ -133,7 +133,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     _refuse_uncurated(run)
     folder = evaluations.place(run, target, out, "against", RECORD)
     fingerprint = open_target(target).fingerprint
-    index = open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
+    index = store_of(run, config)
     place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))
     said = {"format": FORMAT, "run": record["run_id"], "target": fingerprint, "epochs": asked.epochs}
@@ -161,10 +161,15 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     return said
 
 
+def store_of(run: Path, config: RunConfig) -> Index:
+    """The index of the store that a run was of."""
+    return open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
+
+
 def make_subset(place: Place, cell: Subset) -> Result:
     """Write the shards of a subset; ``images`` and ``seconds``, the choosing included."""
     started, config = time.perf_counter(), place.config
-    index = open_index(config.store, Path(config.index) if config.index else None, made_at=place.run / "index.parquet")
+    index = store_of(place.run, config)
     to = place.out / "shards" / _shards_of(cell.kind, cell.seed)
     if cell.kind == "random":
         comparison.random_subset(index, cell.images, cell.seed, to)
