@@ -10,8 +10,8 @@ from typing import Protocol, Self
 
 from tqdm import tqdm
 
-from curate.records import EpochReport
-from shards.tasks import watched
+from curate.types import EpochReport
+from shards.io.parallel import watched
 
 
 class Progress(Protocol):

@@ -1,7 +1,7 @@
 """What scripts/bench_step and scripts/gpu_check share: workloads of real size on pixels of noise, timed in turns.
 
 The three steps that are compared start from one network, see the same batches and draw the same episodes. The plain
-and the BDW step are the engine's own; the double-backward step is built on `curate.reference`. Prints nothing.
+and the BDW step are the engine's own; the double-backward step is built on `curate.training.reference`. Prints nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curate import engine, precision, reference, signal
-from curate.augment import Augment
-from curate.config import RunConfig, from_options
-from curate.defaults import resolve
-from curate.images import Pixels
+from curate.config.defaults import resolve
+from curate.config.schema import RunConfig, from_options
+from curate.data.augment import Augment
+from curate.data.decode import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
 from curate.methods import METHODS
 from curate.methods.base import Given
-from curate.networks import build
+from curate.models.networks import build
 from curate.pretexts import PRETEXTS
-from curate.randomness import generator
+from curate.rng import generator
+from curate.training import engine, precision, reference, signal
 
 #: Different batches that the timed steps go round.
 BATCHES = 4

@@ -17,9 +17,9 @@ import benchmarks
 import torch
 from benchmarks import Workload
 
-from curate import engine, precision
-from curate.config import from_options
-from curate.run import run
+from curate.config.schema import from_options
+from curate.runs.run import run
+from curate.training import engine, precision
 
 RESNET18 = Workload("resnet18", 84, 32, 10, 10, 10)
 RESNET34 = Workload("resnet34", 64, 64, 20, 5, 5)

@@ -22,12 +22,13 @@ from typing import Any
 import benchmarks
 import torch
 
-from curate.downstream.grid import Cell, Grid
-from curate.experiments import scales, transfer
-from curate.experiments.datasets import DataSet, open_stl10
-from curate.experiments.scales import Scale
-from curate.experiments.transfer import Trial
-from curate.metrics import read_metrics
+from curate.evaluation.grid import Cell, Grid
+from curate.experiments.tables import presets
+from curate.experiments.tables import trials as transfer
+from curate.experiments.tables.datasets import DataSet, open_stl10
+from curate.experiments.tables.presets import Scale
+from curate.experiments.tables.trials import Trial
+from curate.ledger.metrics import read_metrics
 
 #: For the trainings together, and the most epochs the paper has.
 SECONDS, EPOCHS = 150, 35
@@ -42,10 +43,12 @@ ROWS: tuple[tuple[str, str, dict[str, float]], ...] = (
 )
 #: The paper's sizes with little fine-tuning; and toy sizes.
 PAPER = replace(
-    scales.SCALES["paper"], grid=Grid((Cell(1e-4, 1e-4, 5),), epochs=20), training={}, patience=5, authors=False
+    presets.SCALES["paper"], grid=Grid((Cell(1e-4, 1e-4, 5),), epochs=20), training={}, patience=5, authors=False
 )
 TOY = replace(
-    scales.SCALES["smoke"], source=64, training={**scales.SCALES["smoke"].training, "size": 18, "crop": 16, "batch": 32}
+    presets.SCALES["smoke"],
+    source=64,
+    training={**presets.SCALES["smoke"].training, "size": 18, "crop": 16, "batch": 32},
 )
 
 
@@ -63,7 +66,7 @@ def downstream(data: Path, device: str, quick: bool) -> dict[str, Any]:
         rows = [figures(trial, found[trial.scoring], here / "runs" / trial.training) for trial in trials]
     return benchmarks.conditions(torch.device(device)) | {
         "seconds": {"data": round(prepared, 1), "all": round(time.perf_counter() - started, 1)},
-        "geometry": scales.training_options(scale, chosen.domain) | scales.episode_options(scale, chosen.domain),
+        "geometry": presets.training_options(scale, chosen.domain) | presets.episode_options(scale, chosen.domain),
         "images": chosen.images,
         "epochs": epochs,
         "rows": rows,

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from . import order, remote
-from .errors import Misuse, NotShards, ShardError
-from .index import Index
-from .members import Bodies, members_of_bytes, members_of_shard
-from .names import locate
-from .ranges import OpenShards, opening, read_through, uncompressed
-from .tasks import ignore_interrupt
+from shards import shuffle
+from shards.errors import Misuse, NotShards, ShardError
+from shards.indexing.index import Index
+from shards.indexing.members import Bodies, members_of_bytes, members_of_shard
+from shards.io import remote
+from shards.io.byte_ranges import OpenShards, opening, read_through, uncompressed
+from shards.io.parallel import ignore_interrupt
+from shards.io.shard_set import locate
 
 Rows = npt.NDArray[np.int64]
 Loaded = TypeVar("Loaded")
@@ -125,7 +126,7 @@ def remote_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
 
     A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
     """
-    return order.shard_order(rows, index.shard_numbers[rows], seed, epoch)
+    return shuffle.shard_order(rows, index.shard_numbers[rows], seed, epoch)
 
 
 def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[list[Sample]]:

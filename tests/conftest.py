@@ -13,4 +13,4 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def _spread_at_once(request, monkeypatch):
     """Tests of `shards` start their worker processes at once, though their sets are tiny."""
     if request.module.__name__.startswith("test_shards_"):
-        monkeypatch.setattr("shards.tasks.ALONE_S", 0.0)
+        monkeypatch.setattr("shards.io.parallel.ALONE_S", 0.0)

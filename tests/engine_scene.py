@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from curate import engine
-from curate.augment import Augment
-from curate.config import from_options
-from curate.defaults import applicable, resolve
-from curate.images import Pixels
+from curate.config.defaults import applicable, resolve
+from curate.config.schema import from_options
+from curate.data.augment import Augment
+from curate.data.decode import Pixels
 from curate.metalosses import METALOSSES
 from curate.metalosses.base import TargetImages
 from curate.methods.base import Given
 from curate.methods.bdw import Bdw
-from curate.networks import build
+from curate.models.networks import build
 from curate.pretexts import PRETEXTS
-from curate.randomness import generator
+from curate.rng import generator
+from curate.training import engine
 
 CPU = torch.device("cpu")
 #: Rows of the store, and of a batch: two whole batches and a short one.

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from shards import index, names
-from shards.index import Index
+from shards.indexing import index
+from shards.indexing.index import Index
+from shards.io import shard_set
 
 Members = Sequence[tuple[str, bytes]]
 
@@ -34,7 +35,7 @@ def make_store(folder: Path, shards: Mapping[str, Members]) -> Index:
 
 
 def indexed(folder: Path) -> Index:
-    return index.build(names.resolve(folder))[0]
+    return index.build(shard_set.resolve(folder))[0]
 
 
 def numbered(first: int, count: int, size: int = 700, seed: int = 0) -> list[tuple[str, bytes]]:

@@ -10,8 +10,8 @@ import numpy as np
 from decathlon_makers import make_domain
 from sklearn.datasets import load_digits
 
-from curate.downstream.grid import Cell, Grid
-from curate.experiments.scales import Scale, Table3Grid
+from curate.evaluation.grid import Cell, Grid
+from curate.experiments.tables.presets import Scale, Table3Grid
 
 #: 24 of 30 and of 40 images; an image of 12 px, a network of 2 channels; an epoch of 3 steps.
 TINY = Scale(

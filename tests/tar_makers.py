@@ -7,8 +7,8 @@ import struct
 import tarfile
 
 from shards.faults import Fault
-from shards.headers import BLOCK
-from shards.tars import Member, walk
+from shards.tar.header import BLOCK
+from shards.tar.walk import Member, walk
 
 END = bytes(2 * BLOCK)
 

@@ -13,24 +13,28 @@ import pyarrow.parquet as pq
 import pytest
 import toyset
 
-from curate import checkpoint, manifest, rejudge
-from curate.config import from_options, read_options
-from curate.defaults import resolve
+from curate.config.defaults import resolve
+from curate.config.schema import from_options, read_options
+from curate.data.target import label_of
 from curate.errors import CurateError, Misuse, NothingLeft
-from curate.evaluate import Protocol, evaluate
-from curate.opening import export_for, open_index
-from curate.prepare import pick_device
-from curate.pretrain import pretrain
-from curate.provenance import read_run
-from curate.run import run
-from curate.target import label_of
-from shards import index, names
-from shards.curated import read_marker
+from curate.evaluation.evaluate import Protocol, evaluate
+from curate.ledger import manifest, reprune
+from curate.runs import checkpoint
+from curate.runs.prepare import pick_device
+from curate.runs.pretrain import pretrain
+from curate.runs.provenance import read_run
+from curate.runs.run import run
 from shards.errors import Misuse as ShardMisuse
 from shards.errors import ShardError, ShardsChanged
-from shards.publish import from_json, publishing
-from shards.rewrite import RewriteOptions, rewrite
-from shards.verify import verify
+from shards.indexing import index
+from shards.io import shard_set
+from shards.io.atomic import publishing
+from shards.io.json_files import from_json
+from shards.rewriting.exports import export_for
+from shards.rewriting.marker import read_marker
+from shards.rewriting.rewrite import RewriteOptions, rewrite
+from shards.rewriting.verify import verify
+from shards.store import open_index
 
 SLOW = {"lam": 0.3}
 DEEP = "[" * 100_000
@@ -149,7 +153,7 @@ class TestPartOfAStore:
             spec = tmp_path / "list.txt"
         else:
             spec = store / spec
-        found, fresh = open_index(str(spec)), index.build(names.resolve(spec))[0]
+        found, fresh = open_index(str(spec)), index.build(shard_set.resolve(spec))[0]
         assert found.fingerprint == fresh.fingerprint
         assert found.table.to_pylist() == fresh.table.to_pylist()
         assert found.shard_numbers.tolist() == fresh.shard_numbers.tolist()
@@ -248,10 +252,10 @@ class TestOutputsOntoInputs:
         before = (run / "weights.parquet").read_bytes()
         for precious in (run / "weights.parquet", run / "ledger/epoch=0001/part-0.parquet", run / "run.json"):
             with pytest.raises(Misuse, match="no manifest of curate's"):
-                rejudge.rejudge(run, rejudge.Choice(share=0.5), precious)
+                reprune.rejudge(run, reprune.Choice(share=0.5), precious)
         assert (run / "weights.parquet").read_bytes() == before
         for _ in range(2):
-            rejudge.rejudge(run, rejudge.Choice(share=0.5), tmp_path / "half.parquet")
+            reprune.rejudge(run, reprune.Choice(share=0.5), tmp_path / "half.parquet")
 
     def test_a_finished_set_that_lost_a_shard_is_not_called_finished(self, data, cut, tmp_path):
         """The same rewrite again would else succeed and leave the hole."""
@@ -319,17 +323,17 @@ class TestOptions:
     def test_an_empty_name_is_not_the_folder_at_hand(self, spec, message):
         """As with --store "$UNSET"."""
         with pytest.raises(ShardMisuse, match=message):
-            names.resolve(spec)
+            shard_set.resolve(spec)
 
     def test_a_set_from_several_places_is_refused(self, data, tmp_path):
         """Its shards share no root."""
         (tmp_path / "list.txt").write_text(f"{data}/store/000000.tar\nhttp://127.0.0.1:9/x.tar\n")
         with pytest.raises(ShardMisuse, match=r"several places \(expected one scheme, found http: and local paths"):
-            names.resolve(tmp_path / "list.txt")
+            shard_set.resolve(tmp_path / "list.txt")
 
     def test_a_command_without_a_slash_is_a_shard(self):
         """The root of a pipe is at least its scheme."""
-        found = names.resolve("pipe:make_shard")
+        found = shard_set.resolve("pipe:make_shard")
         assert (found.root, found.paths) == ("pipe:", ("make_shard",))
 
 

@@ -13,8 +13,8 @@ import toyset
 
 from curate.cli import VERBS
 from curate.cli import curate as command
-from shards import domains, index
-from shards import names as shard_names
+from shards.indexing import domains, index
+from shards.io import shard_set as shard_names
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_demos_output_is_the_recorded_one():
     """What the README shows is what `curate demo` prints for scripts/results/demo/results.json."""
-    from curate.experiments.demo import table
+    from curate.experiments.demo.demo import table
 
     results = json.loads((ROOT / "scripts" / "results" / "demo" / "results.json").read_text())
     shown = README.split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0]

@@ -18,12 +18,13 @@ import pyarrow.parquet as pq
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from curate.config import MachineConfig, RunConfig, from_options
-from curate.defaults import applicable
+from curate.config.defaults import applicable
+from curate.config.schema import MachineConfig, RunConfig, from_options
 from curate.progress import Progress
-from curate.run import RunSummary, run
-from shards import index, names
-from shards.write import write_shards
+from curate.runs.run import RunSummary, run
+from shards.indexing import index
+from shards.io import shard_set
+from shards.tar.writer import write_shards
 
 #: Bytes of a shard with 16 samples: a header block and a body block each (a PNG of a digit is under 512 bytes).
 SIXTEEN = 16 * 1024 + 1024
@@ -104,7 +105,7 @@ def config(store: Path, target: Path | str, **changes: Any) -> RunConfig:
 
 def indexed(folder: Path) -> index.Index:
     """The index of a folder of shards."""
-    return index.build(names.resolve(folder))[0]
+    return index.build(shard_set.resolve(folder))[0]
 
 
 def rows_of(path: Path, *columns: str) -> list[tuple[Any, ...]]:

@@ -30,7 +30,7 @@ def compare(
       curate compare accuracies.csv --out comparison
       curate compare trainings.csv --metric seconds --lower-is-better --json
     """
-    from curate.compare import ComparisonOptions, compare_results, in_words
+    from curate.stats.comparison import ComparisonOptions, compare_results, in_words
 
     options = ComparisonOptions(metric, "lowest" if lower_is_better else "highest", alpha)
     comparison = compare_results(results, out, options)

@@ -29,8 +29,8 @@ def demo(out: Path, pretext: str, seed: int, as_json: bool) -> None:
       curate demo --out demo
       curate demo --out demo-rotation --pretext rotation
     """
-    from curate.experiments.demo import demo as show
-    from curate.experiments.demo import table
+    from curate.experiments.demo.demo import demo as show
+    from curate.experiments.demo.demo import table
 
     results = show(out, pretext, seed)
     click.echo(json.dumps(results, indent=2) if as_json else table(results, out))

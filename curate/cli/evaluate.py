@@ -11,7 +11,7 @@ from curate.cli.options import given, json_option, print_result
 from curate.errors import Misuse
 
 if TYPE_CHECKING:
-    from curate.evaluate import Protocol
+    from curate.evaluation.evaluate import Protocol
 
 #: Options that only fine-tuning knows.
 _FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out", "seed": "--seed"}
@@ -69,7 +69,7 @@ def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: An
       curate evaluate net --target target --protocol finetune --grid small
       curate evaluate run --target target --against raw,random,nn
     """
-    from curate.evaluate import Protocol
+    from curate.evaluation.evaluate import Protocol
 
     tuning = {name: options.pop(name) for name in _FINETUNE}
     comparing = {name: options.pop(name) for name in ("against", *_AGAINST)}
@@ -111,7 +111,7 @@ def _refuse(options: dict[str, Any], flags: dict[str, str], why: str) -> None:
 
 
 def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
-    from curate.evaluate import evaluate as score
+    from curate.evaluation.evaluate import evaluate as score
     from curate.progress import epoch_bar
 
     with epoch_bar("logistic") as tell:
@@ -121,8 +121,8 @@ def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
 
 
 def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_json: bool) -> None:
-    from curate.downstream.grid import GRIDS, shortened
-    from curate.evaluate import finetune
+    from curate.evaluation.evaluate import finetune
+    from curate.evaluation.grid import GRIDS, shortened
     from curate.progress import epoch_bar
 
     grid = shortened(GRIDS[tuning["grid"] or "small"], tuning["epochs"], bool(tuning["halving"]))
@@ -134,8 +134,8 @@ def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_
 
 
 def _against(run: Path, target: str, how: Protocol, options: dict[str, Any], as_json: bool) -> None:
-    from curate.experiments.against import Asked, against
-    from curate.experiments.against_report import page
+    from curate.experiments.baselines.against import Asked, against
+    from curate.experiments.baselines.report import page
 
     names = tuple(name.strip() for name in options["against"].split(",") if name.strip())
     counts = {name: options[name] or default for name, default in (("seeds", 3), ("processes", 1))}

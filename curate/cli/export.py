@@ -22,7 +22,7 @@ def export(folder: Path, dali: bool, datacomp: bool, as_json: bool) -> None:
       curate export run/curated --dali
     """
     from curate.errors import Misuse
-    from curate.opening import export_for
+    from shards.rewriting.exports import export_for
 
     if not dali and not datacomp:
         raise Misuse("nothing to export; give --dali, --datacomp or both")

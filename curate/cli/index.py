@@ -42,9 +42,10 @@ def index(
       curate index 's3://bucket/{000..099}.tar' --index store.parquet
     """
     from curate.progress import shard_bar
-    from shards import names, remote
-    from shards.index import build, check_place, save
-    from shards.publish import publish_json
+    from shards.indexing.index import build, check_place, save
+    from shards.io import remote
+    from shards.io import shard_set as names
+    from shards.io.json_files import publish_json
 
     shard_set = names.resolve(shards)
     if place is None and remote.is_url(shard_set.root):

@@ -24,8 +24,8 @@ def ledger(run: Path, final: bool, as_json: bool) -> None:
     """
     import pyarrow.compute as pc
 
-    from curate import ledger as book
-    from curate import provenance
+    from curate.ledger import ledger as book
+    from curate.runs import provenance
 
     provenance.read_run(run)
     lines = []

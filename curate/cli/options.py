@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from curate.defaults import by_pretext
+from curate.config.defaults import by_pretext
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

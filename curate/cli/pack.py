@@ -41,8 +41,8 @@ def imagefolder(
       curate pack imagefolder photos --out store
       curate pack imagefolder flowers --out target --target --split 0.4,0.2,0.4
     """
-    from shards.pack import pack_folder, pack_target
-    from shards.write import SHARD_SIZE
+    from shards.packing.imagefolder import pack_folder, pack_target
+    from shards.tar.writer import SHARD_SIZE
 
     size = shard_size or SHARD_SIZE
     if target:

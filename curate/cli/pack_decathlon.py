@@ -39,9 +39,9 @@ def decathlon(
       curate pack decathlon decathlon-1.0 --out decathlon
       curate pack decathlon decathlon-1.0 --domains gtsrb,omniglot --mix gtsrb,omniglot --out mixed
     """
-    from curate import protocols
-    from shards.pack_decathlon import pack_decathlon
-    from shards.write import SHARD_SIZE
+    from curate.experiments.tables import protocols
+    from shards.packing.decathlon.pack import pack_decathlon
+    from shards.tar.writer import SHARD_SIZE
 
     report = pack_decathlon(
         root,

@@ -35,8 +35,8 @@ def idx(
     Example:
       curate pack idx idx/mnist idx/fashion-mnist --own mnist --out mnist-task
     """
-    from shards.pack_idx import Take, pack_idx
-    from shards.write import SHARD_SIZE
+    from shards.packing.idx import Take, pack_idx
+    from shards.tar.writer import SHARD_SIZE
 
     take = Take(**{name.removesuffix("_images"): limit for name, limit in limits.items()})
     report = pack_idx(folders, own, out, take=take, seed=seed, shard_size=shard_size or SHARD_SIZE)

@@ -29,11 +29,11 @@ def stl10(
       curate pack stl10 stl10_binary --out stl10
       curate pack stl10 data --download --out stl10
     """
-    from shards.pack_stl10 import pack_stl10
-    from shards.write import SHARD_SIZE
+    from shards.packing.stl10 import pack_stl10
+    from shards.tar.writer import SHARD_SIZE
 
     if download:
-        from curate import downloads
+        from curate.data import download as downloads
 
         downloads.stl10(folder)
     report = pack_stl10(folder, out, fold=fold, seed=seed, shard_size=shard_size or SHARD_SIZE)

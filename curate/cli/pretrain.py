@@ -17,7 +17,7 @@ from curate.cli.options import (
     seed_option,
     store_option,
 )
-from curate.config import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
+from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
 
 
 @click.command(cls=SectionedCommand)
@@ -36,8 +36,8 @@ def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options:
       curate pretrain --store run/curated --out net --epochs 35
       curate pretrain --store store --out raw --steps 4000 --crop 32 --size 36
     """
-    from curate.pretrain import pretrain as train
     from curate.progress import Bar
+    from curate.runs.pretrain import pretrain as train
 
     summary = train(store, out, given(options), steps, Bar("pretrain"))
     text = f"{summary.images:,} images, {summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.0f} s"

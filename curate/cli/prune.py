@@ -38,12 +38,12 @@ def prune(
       curate prune run --lam 0.3 --rho 0.5 --out stricter.parquet
       curate prune run --keep 0.25 --by lower --out quarter.parquet
     """
-    from curate import rejudge
+    from curate.ledger import reprune
 
     if grid:
-        table = rejudge.grid(run)
+        table = reprune.grid(run)
         print_result(table.record(), as_json, table.text())
         return
-    choice = rejudge.Choice(lam, rho, share, "lower" if by == "lower" else "mean")
-    summary = rejudge.rejudge(run, choice, out)
+    choice = reprune.Choice(lam, rho, share, "lower" if by == "lower" else "mean")
+    summary = reprune.rejudge(run, choice, out)
     print_result(summary, as_json, f"kept {summary.kept:,} of {summary.judged:,}: {summary.rule}\nmanifest {out}")

@@ -61,7 +61,7 @@ def table1(sets: str | None, as_json: bool, **options: Any) -> None:
     Example:
       curate reproduce table1 --data idx --out table1 --scale smoke
     """
-    from curate.experiments.table1 import table1 as experiment
+    from curate.experiments.tables.table1 import table1 as experiment
 
     out: Path = options["out"]
     print_result(experiment(sets=names(sets), **options), as_json, read(out / "table1.md"))
@@ -82,7 +82,7 @@ def table2(domains: str | None, device: str, as_json: bool, **options: Any) -> N
       curate reproduce table2 --data data --out table2 --scale smoke
       curate reproduce table2 --data data --out table2 --scale mini --domains gtsrb,dtd --processes 2
     """
-    from curate.experiments.table2 import table2 as experiment
+    from curate.experiments.tables.table2 import table2 as experiment
 
     out: Path = options["out"]
     result = experiment(domains=names(domains), devices=names(device) or ["auto"], **options)
@@ -103,7 +103,7 @@ def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> N
     Example:
       curate reproduce table3 --data data --out table3 --scale smoke
     """
-    from curate.experiments.table3 import table3 as experiment
+    from curate.experiments.tables.table3 import table3 as experiment
 
     out: Path = options["out"]
     result = experiment(domain=domains, devices=names(device) or ["auto"], **options)

@@ -37,11 +37,11 @@ def rewrite(
       curate rewrite --store store --manifest run/manifests/epoch=0012.parquet --out curated
       curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
     """
-    from curate.opening import open_index
     from curate.progress import shard_bar
-    from shards.manifests import read_manifest
-    from shards.rewrite import RewriteOptions
-    from shards.rewrite import rewrite as copy
+    from shards.rewriting.manifest import read_manifest
+    from shards.rewriting.rewrite import RewriteOptions
+    from shards.rewriting.rewrite import rewrite as copy
+    from shards.store import open_index
 
     processes = max(1, default_workers(workers))
     index = open_index(store, place, processes)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from curate.cli.options import SectionedCommand, given, json_option, options_of, out_option, print_result
-from curate.config import GROUPS, RunConfig, from_options, read_options
-from curate.defaults import paper as paper_mode
+from curate.config.defaults import paper as paper_mode
+from curate.config.schema import GROUPS, RunConfig, from_options, read_options
 from curate.errors import Misuse
 
 
@@ -33,13 +33,13 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
     """
     chosen = from_options(combined(options, config, paper))
     if dry_run:
-        from curate.dryrun import dry_run as estimate
+        from curate.runs.dry_run import dry_run as estimate
 
         forecast = estimate(chosen, out)
         print_result(forecast, as_json, forecast.text())
         return 1 if forecast.problems else 0
     from curate.progress import Bar
-    from curate.run import run as start
+    from curate.runs.run import run as start
 
     summary = start(chosen, out, Bar("bdw" if chosen.method == "bdw" else chosen.method))
     print_result(

@@ -24,9 +24,9 @@ def verify(folder: Path, against: str | None, place: Path | None, workers: int |
     Example:
       curate verify run/curated --against store
     """
-    from curate.opening import open_index
     from curate.progress import shard_bar
-    from shards.verify import verify as prove
+    from shards.rewriting.verify import verify as prove
+    from shards.store import open_index
 
     processes = max(1, default_workers(workers))
     store = open_index(against, place, processes) if against else None

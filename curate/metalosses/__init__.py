@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from curate.augment import Augment
-from curate.config import MetaConfig
+from curate.config.schema import MetaConfig
+from curate.data.augment import Augment
 from curate.metalosses.base import MetaLoss, TargetImages
 from curate.metalosses.prototypical import Prototypical
 from curate.metalosses.self_supervised import SelfSupervised

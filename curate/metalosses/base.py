@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from curate.networks import Network
+from curate.models.networks import Network
 
 
 @dataclass(frozen=True)

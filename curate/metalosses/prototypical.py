@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from curate.augment import Augment
-from curate.config import MetaConfig
+from curate.config.schema import MetaConfig
+from curate.data.augment import Augment
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
-from curate.networks import Network
-from curate.randomness import generator
+from curate.models.networks import Network
+from curate.rng import generator
 
 
 class Episode(NamedTuple):

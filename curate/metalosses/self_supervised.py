@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from curate.config import MetaConfig
+from curate.config.schema import MetaConfig
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
-from curate.networks import Network
+from curate.models.networks import Network
 from curate.pretexts.base import Pretext
-from curate.randomness import generator
+from curate.rng import generator
 
 
 class SelfSupervised:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from curate.config import BeliefConfig
-from curate.records import Floats, Mask
+from curate.config.schema import BeliefConfig
+from curate.types import Floats, Mask
 
 
 @dataclass(frozen=True)

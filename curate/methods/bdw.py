@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from curate import beta
+from curate.methods import beta
 from curate.methods.base import Given, Summary, on_host
-from curate.randomness import generator
-from curate.records import Mask
+from curate.rng import generator
+from curate.types import Mask
 
 #: Rows whose weights are drawn in one go; part of what a seed means, so never changed.
 DRAWN_AT_ONCE = 1 << 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from curate.augment import Augment
-from curate.config import NetworkConfig
+from curate.config.schema import NetworkConfig
+from curate.data.augment import Augment
 from curate.pretexts.base import Pretext
 from curate.pretexts.reconstruction import Reconstruction
 from curate.pretexts.rotation import Rotation

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from curate.networks import Network
+from curate.models.networks import Network
 
 
 class Pretext(Protocol):

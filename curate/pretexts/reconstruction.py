@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from curate.augment import Augment
-from curate.networks import Network
+from curate.data.augment import Augment
+from curate.models.networks import Network
 
 
 class Noisy(NamedTuple):

@@ -1,0 +1,275 @@
+"""The configuration of a run: frozen dataclasses, each for one part, and the flat options they are made of.
+
+Every field carries its help text; `curate.cli` makes one option of each, `run.json` holds them all, and both
+names are the field's. A default of None means "by pretext, method or target"; `curate.config.defaults` fills it in and
+checks the whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from curate.errors import Misuse
+from shards.io.json_files import from_json
+
+#: Version of run.json.
+RUN_FORMAT = 1
+
+
+def option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
+    """A configuration field with its help text and, where it is one of a few words, those words."""
+    return field(default=default, metadata={"help": text, "choices": choices})
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How an image becomes the network's input."""
+
+    size: int | None = option(None, "Side in pixels to which images are resized (shorter side, centre square).")
+    crop: int | None = option(None, "Side in pixels of the random training crop and of the centre crop.")
+    colour: str | None = option(None, "Colour mode.", ("rgb", "grey"))
+    mirror: bool | None = option(None, "Mirror with probability 1/2 in training.")
+    mean: tuple[float, ...] | None = option(None, "Mean per channel in [0, 1], comma separated (default: measured).")
+    deviation: tuple[float, ...] | None = option(None, "Deviation per channel (default: measured on the store).")
+
+    @property
+    def channels(self) -> int:
+        """3 for rgb, 1 for grey."""
+        return 3 if self.colour == "rgb" else 1
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What is trained."""
+
+    network: str | None = option(None, "Network.", ("resnet18", "resnet34", "resnet50", "small", "vae"))
+    norm: str = option("batch", "Normalisation layers of the ResNets.", ("batch", "group"))
+    width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
+    hidden: int = option(100, "Hidden units of the VAE.")
+    latent: int = option(1, "Latent units of the VAE.")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Plain SGD on the store."""
+
+    epochs: int | None = option(None, "Passes over what is kept.")
+    batch: int | None = option(None, "Store images a step (rotation: each in its four rotations).")
+    lr: float | None = option(None, "Learning rate.")
+    lr_drops: tuple[int, ...] | None = option(None, "Epochs after which the rate is divided by 10, comma separated.")
+    momentum: float | None = option(None, "SGD momentum.")
+    weight_decay: float | None = option(None, "Weight decay, added to the gradient.")
+
+
+@dataclass(frozen=True)
+class MetaConfig:
+    """The target's loss, and the batches it is computed on."""
+
+    meta_loss: str | None = option(None, "Loss on the target.", ("prototypical", "self-supervised"))
+    ways: int = option(20, "Classes in an episode.")
+    shots: int = option(5, "Support images a class.")
+    queries: int | None = option(None, "Query images a class (default: as many as shots).")
+    query: str = option("apart", "Score images apart from the support, or the support itself.", ("apart", "support"))
+    target_batch: int = option(64, "Target images a step of the self-supervised meta-loss.")
+    target_augment: str = option("same", "Augmentation of target images.", ("same", "none"))
+    meta_updates_bn: bool = option(False, "Let the meta-forward move the running statistics (the authors' code).")
+
+
+@dataclass(frozen=True)
+class BeliefConfig:
+    """How the meta-gradient moves the beliefs (METHOD.md)."""
+
+    eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1; dw 0.1).")
+    eta_scale: str | None = option(
+        None, "Unit of eta: divide the signal by its size (default: history; dw recent).", ("raw", "history", "recent")
+    )
+    reference: str | None = option(None, "What an image's help is compared with.", ("none", "target", "batch"))
+    meta_average: float = option(0.0, "Decay of a running mean of the meta-gradient over steps (0: off).")
+    meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
+    expected_gradient: bool = option(False, "Use the mean of dw/dlog a in place of the draw's.")
+    warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
+
+
+@dataclass(frozen=True)
+class PruneConfig:
+    """When an image is dropped: CDF(lam; a, b) > rho; with a point weight, w <= lam."""
+
+    lam: float | None = option(None, "Weight below which an image is no help (default: 0.25; dw 0).")
+    rho: float = option(0.5, "Prune when more than this share of the belief lies below lam.")
+
+
+@dataclass(frozen=True)
+class NeighbourConfig:
+    """How method nn measures how far an image is from the target."""
+
+    nn_beta: float = option(1e-5, "Weight exp(-beta d) of an image at distance d from its nearest target image.")
+    nn_distance: str = option("squared", "Which distance.", ("squared", "euclidean"))
+    nn_space: str = option("pixels", "Distance of normalised pixels, or of features.", ("pixels", "features"))
+    nn_features: str | None = option(
+        None, "Weights of the network of the features: model.safetensors or torchvision's."
+    )
+    nn_tap: str = option("pool", "Stage whose output is the feature.")
+    #: sha256 of the file `nn_features`, filled in when it is read.
+    nn_weights: str | None = None
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """What becomes of the shards."""
+
+    undecodable: str = option("drop", "Images that do not decode: in the curated set or not.", ("drop", "keep"))
+    shard_size: int | None = option(None, "Bytes of a curated shard (default: as the store's median).")
+    rename: str = option("none", "Put the source shard's stem before each key.", ("none", "prefix"))
+
+
+@dataclass(frozen=True)
+class MachineConfig:
+    """What changes how fast the same result comes, and where; no part of a run's identity."""
+
+    device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
+    workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
+    precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
+    cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
+    rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
+    keep_generations: bool = option(False, "Keep superseded generations of shards.")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run itself.
+
+    Everything that it depends on; `curate.config.defaults.resolve` returns one without None where a value is needed.
+    """
+
+    store: str
+    target: str
+    method: str = option("bdw", "Method.", ("bdw", "dw", "l2rw", "nn", "oracle", "uniform"))
+    pretext: str = option("rotation", "Task the store trains the network on.", ("rotation", "reconstruction"))
+    seed: int = option(0, "Seed of everything random.")
+    domain: str | None = option(None, "The target's own domain in the store (method oracle; else for scoring only).")
+    index: str | None = option(None, "Index of the store, where it is not in the store's folder.")
+    image: str | None = option(None, "Extension of the image to use, where samples hold several.")
+    images: ImageConfig = field(default_factory=ImageConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    meta: MetaConfig = field(default_factory=MetaConfig)
+    belief: BeliefConfig = field(default_factory=BeliefConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
+    neighbours: NeighbourConfig = field(default_factory=NeighbourConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+    machine: MachineConfig = field(default_factory=MachineConfig)
+
+
+GROUPS: dict[str, type] = {
+    "images": ImageConfig,
+    "network": NetworkConfig,
+    "train": TrainConfig,
+    "meta": MetaConfig,
+    "belief": BeliefConfig,
+    "prune": PruneConfig,
+    "neighbours": NeighbourConfig,
+    "output": OutputConfig,
+    "machine": MachineConfig,
+}
+
+#: Methods that look at no target.
+TARGETLESS = ("uniform", "oracle")
+#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; `curate.config.defaults.paper` by method.
+PAPER: dict[str, Any] = {
+    "eta": 10.0,
+    "eta_scale": "raw",
+    "reference": "none",
+    "meta_average": 0.0,
+    "meta_momentum": 0.0,
+    "expected_gradient": False,
+    "warmup": 0,
+    "lam": 0.25,
+    "rho": 0.5,
+}
+
+
+def from_options(options: dict[str, Any]) -> RunConfig:
+    """Build a configuration from flat options (field name -> value); names not given keep their defaults.
+
+    Raises:
+        Misuse: an unknown name, and the known ones; or a value of the wrong type.
+    """
+    places = {f.name: group for group, kind in GROUPS.items() for f in fields(kind)}
+    top = {f.name for f in fields(RunConfig)} - set(GROUPS)
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    rest: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in places:
+            groups[places[name]][name] = _typed(name, value, GROUPS[places[name]])
+        elif name in top:
+            rest[name] = _typed(name, value, RunConfig)
+        else:
+            raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
+    for name in ("store",) if rest.get("method") in TARGETLESS else ("store", "target"):
+        if not rest.get(name):
+            raise Misuse(f"--{name} is missing: name the {name}'s shards")
+    return RunConfig(**{"target": "", **rest}, **{group: kind(**groups[group]) for group, kind in GROUPS.items()})
+
+
+def to_options(config: RunConfig) -> dict[str, Any]:
+    """The flat options that `from_options` turns back into ``config``."""
+    flat = dataclasses.asdict(config)
+    for group in GROUPS:
+        flat.update(flat.pop(group))
+    return flat
+
+
+def read_options(path: Path) -> dict[str, Any]:
+    """Flat options from a TOML or JSON file, by suffix; a run.json gives the run's own.
+
+    Groups may be written as tables or left out.
+
+    Raises:
+        Misuse: the file is missing, is neither, does not parse, or is a run.json of another format.
+    """
+    try:
+        data = path.read_bytes()
+        found = tomllib.loads(data.decode()) if path.suffix == ".toml" else from_json(data)
+    except FileNotFoundError as error:
+        raise Misuse(f"{path}: no such file; give a .toml or .json file to --config") from error
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}: does not parse as {path.suffix or 'JSON'} ({error})") from error
+    if isinstance(found, dict) and "configuration" in found:
+        if found.get("format") != RUN_FORMAT:
+            raise Misuse(f"{path}: run.json of format {found.get('format')}, this release reads {RUN_FORMAT}")
+        found = found["configuration"]
+    if not isinstance(found, dict):
+        raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
+    found = dict(found)
+    for group in GROUPS:
+        # "network" names a group and an option: only a table is the group.
+        if isinstance(found.get(group), dict):
+            found.update(found.pop(group))
+    return found
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    """``value`` as its field holds it: a list as a tuple, a whole number as a float where one is meant."""
+    hint = get_type_hints(kind)[name]
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    many = isinstance(value, list | tuple)
+    if many:
+        kinds = tuple(get_args(each)[0] for each in kinds if get_origin(each) is tuple)
+    held = [_widened(x) if float in kinds and type(x) is int else x for x in (value if many else [value])]
+    if not kinds or any(type(x) not in kinds for x in held):
+        raise Misuse(f"--{name.replace('_', '-')} {value!r}: expected {kind.__annotations__[name]}")
+    return tuple(held) if many else held[0]
+
+
+def _widened(whole: int) -> float:
+    """A whole number as a float; one that is larger than any of them as infinity, for the range check to refuse."""
+    try:
+        return float(whole)
+    except OverflowError:
+        return math.inf if whole > 0 else -math.inf

@@ -1,0 +1,121 @@
+"""From the bytes of a member to uint8 pixels of one size, on the CPU, and the store's colour statistics.
+
+What is a picture and what is not is decided in `shards.io.images`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+
+from curate.config.schema import ImageConfig
+from curate.types import ERRORS
+from shards.io.images import PictureError, decode
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Decoded images of one batch: those that decode, and the rows of those that do not with their error codes.
+
+    Args:
+        rows: shape (k,), int64, on the CPU.
+        pixels: shape (k, C, size, size), uint8, on the CPU or the device.
+        bad: (row, place in `ERRORS`) of each image that does not decode.
+    """
+
+    rows: Tensor
+    pixels: Tensor
+    bad: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Turns webdataset-shaped samples into `Pixels`; runs in the loader's workers."""
+
+    size: int
+    colour: str
+
+    @classmethod
+    def of(cls, images: ImageConfig) -> Decoder:
+        """From a resolved configuration."""
+        assert images.size is not None
+        assert images.colour is not None
+        return cls(images.size, images.colour)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, size, size)."""
+        return (3 if self.colour == "rgb" else 1, self.size, self.size)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of a decoded image."""
+        return math.prod(self.shape)
+
+    def __call__(self, samples: list[dict[str, Any]]) -> Pixels:
+        """Decode the image of each sample (its only member that is no ``__name__``)."""
+        rows, pictures, bad = [], [], []
+        for sample in samples:
+            try:
+                pictures.append(to_pixels(decode(image_bytes(sample)), self.size, self.colour))
+                rows.append(sample["__row__"])
+            except PictureError as error:
+                bad.append((int(sample["__row__"]), ERRORS.index(error.kind)))
+        pixels = torch.stack(pictures) if pictures else torch.empty((0, *self.shape), dtype=torch.uint8)
+        return Pixels(torch.tensor(rows, dtype=torch.int64), pixels, tuple(bad))
+
+
+def image_bytes(sample: dict[str, Any]) -> bytes:
+    """The one member of a sample that was read."""
+    return next(bytes(value) for name, value in sample.items() if not name.startswith("__"))
+
+
+def to_pixels(picture: Image.Image, size: int, colour: str) -> Tensor:
+    """Shorter side to ``size`` (bicubic, antialiased), centre square -> uint8 (C, size, size)."""
+    picture = picture.convert("RGB" if colour == "rgb" else "L")
+    if max(picture.size) > 16 * min(picture.size):
+        # A strip far longer than wide is cut first: scaled up whole it could take any amount of memory.
+        picture = _centre_square(picture)
+    if min(picture.size) != size:
+        scale = size / min(picture.size)
+        width, height = (max(size, round(side * scale)) for side in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+    pixels: Tensor = F.center_crop(F.pil_to_tensor(picture), [size, size])
+    return pixels
+
+
+def measure(batches: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel in [0, 1] over uint8 images (k, C, H, W), rounded to 6 digits.
+
+    A constant channel gets the deviation 1/255, so that it can be divided by.
+    """
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    for pixels in batches:
+        x = pixels.double() / 255
+        count += x.numel() // max(1, x.shape[1])
+        total = total + x.sum(dim=(0, 2, 3))
+        squares = squares + (x * x).sum(dim=(0, 2, 3))
+    mean = total / max(1, count)
+    deviation = (squares / max(1, count) - mean**2).clamp_min(0).sqrt().clamp_min(1 / 255)
+    return tuple(round(v, 6) for v in mean.tolist()), tuple(round(v, 6) for v in deviation.tolist())
+
+
+def with_statistics(images: ImageConfig, batches: Iterable[Tensor]) -> ImageConfig:
+    """``images`` with the mean and deviation it lacks, measured on ``batches``."""
+    if images.mean is not None and images.deviation is not None:
+        return images
+    mean, deviation = measure(batches)
+    return replace(images, mean=images.mean or mean, deviation=images.deviation or deviation)
+
+
+def _centre_square(picture: Image.Image) -> Image.Image:
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    return picture.crop((left, top, left + side, top + side))

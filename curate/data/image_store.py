@@ -1,0 +1,157 @@
+"""The store as the engine sees it: batches of pixels in an epoch's order, read once and kept in memory if they fit.
+
+Owns the image cache and the translation between a row of the store and its place in the shards that hold it now.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from curate.data.decode import Decoder, Pixels
+from curate.types import Ints
+from shards import shuffle, stream
+from shards.indexing.index import Index
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The shards that are read now.
+
+    Args:
+        index: of these shards.
+        rows: shape (len(index),), int64, increasing: the store's row of each of its samples.
+    """
+
+    index: Index
+    rows: Ints
+
+    @classmethod
+    def whole(cls, index: Index) -> Shelf:
+        """The store itself."""
+        return cls(index, np.arange(len(index)))
+
+
+class Cache:
+    """Decoded images of an epoch's rows, filled by its batches, asked by later epochs.
+
+    Args:
+        rows: shape (n,), int64, increasing.
+        decoder: gives the shape of an image.
+        device: where the pixels live.
+    """
+
+    def __init__(self, rows: Ints, decoder: Decoder, device: torch.device) -> None:
+        self.rows = rows
+        self.pixels = torch.zeros((len(rows), *decoder.shape), dtype=torch.uint8, device=device)
+        self.filled = False
+
+    def put(self, batch: Pixels) -> None:
+        """Keep the pixels of a batch."""
+        self.pixels[self._places(batch.rows)] = batch.pixels
+
+    def holds(self, rows: Ints) -> bool:
+        """Whether every one of ``rows`` was put."""
+        return self.filled and bool(np.isin(rows, self.rows, assume_unique=True).all())
+
+    def get(self, rows: Tensor) -> Tensor:
+        """The pixels of ``rows``, all of which were put."""
+        return self.pixels[self._places(rows)]
+
+    def _places(self, rows: Tensor) -> Tensor:
+        return torch.from_numpy(np.searchsorted(self.rows, rows.numpy())).to(self.pixels.device, non_blocking=True)
+
+
+class ImageStore:
+    """Yields the batches of an epoch. An undecodable image leaves its slot in its batch empty.
+
+    Args:
+        shelf: the shards to read, replaced when a generation is rewritten.
+        decoder: bytes -> pixels.
+        workers: processes that read and decode.
+        cache_bytes: the most that decoded images may take.
+        device: where the batches go.
+    """
+
+    def __init__(self, shelf: Shelf, decoder: Decoder, workers: int, cache_bytes: int, device: torch.device) -> None:
+        self.shelf, self.decoder, self.workers = shelf, decoder, workers
+        self.cache_bytes, self.device = cache_bytes, device
+        self.cache: Cache | None = None
+
+    def order(self, rows: Ints, seed: int, epoch: int) -> Ints:
+        """The order in which an epoch visits ``rows``; for shards that cannot seek, shard by shard."""
+        if not stream.is_streamed(self.shelf.index):
+            return shuffle.epoch_order(rows, seed, epoch)
+        places = np.searchsorted(self.shelf.rows, rows)
+        return np.asarray(self.shelf.rows[stream.remote_order(self.shelf.index, places, seed, epoch)])
+
+    def batches(self, ordered: Ints, size: int) -> Iterator[Pixels]:
+        """Batches of ``size`` rows of ``ordered``, pixels on the device; the last may be short."""
+        cuts = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+        if self.cache is not None and self.cache.holds(ordered):
+            for rows in map(torch.from_numpy, cuts):
+                yield Pixels(rows, self.cache.get(rows))
+            return
+        self.cache = self._cache_for(ordered)
+        for batch in self._read(cuts):
+            pixels = self._to_device(batch.pixels)
+            if self.cache is not None:
+                self.cache.put(Pixels(batch.rows, pixels))
+            yield Pixels(batch.rows, pixels, batch.bad)
+        if self.cache is not None:
+            self.cache.filled = True
+
+    def once(self, rows: Ints) -> Iterator[Pixels]:
+        """``rows``, increasing, in batches on the CPU; nothing is cached."""
+        yield from self._read([rows[at : at + 256] for at in range(0, len(rows), 256)])
+
+    def sample(self, rows: Ints) -> Iterator[Tensor]:
+        """The pixels of ``rows``, as `once`."""
+        for batch in self.once(rows):
+            yield batch.pixels
+
+    def _cache_for(self, ordered: Ints) -> Cache | None:
+        fits = len(ordered) * self.decoder.n_bytes <= self.cache_bytes
+        return Cache(np.sort(ordered), self.decoder, self.device) if fits else None
+
+    def _read(self, cuts: list[Ints]) -> Iterator[Pixels]:
+        """Batches from the shards, with rows of the store in place of places in the shards."""
+        places = [np.searchsorted(self.shelf.rows, rows) for rows in cuts]
+        workers = min(self.workers, len(places))
+        if stream.is_streamed(self.shelf.index):
+            workers = min(1, workers)
+        for batch in stream.images(self.shelf.index, places, self.decoder, workers=workers):
+            rows = torch.from_numpy(self.shelf.rows[batch.rows.numpy()])
+            yield Pixels(rows, batch.pixels, tuple((int(self.shelf.rows[place]), code) for place, code in batch.bad))
+
+    def _to_device(self, pixels: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            return pixels
+        return pixels.pin_memory().to(self.device, non_blocking=True)
+
+
+def default_workers() -> int:
+    """One process a core that this process may use, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)))
+
+
+def default_cache_bytes(device: torch.device) -> int:
+    """A quarter of the memory that is free now where the pixels would live."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] // 4)
+    return free_memory() // 4
+
+
+def free_memory() -> int:
+    """Bytes of main memory that can be had without swapping."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

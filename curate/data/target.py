@@ -1,0 +1,138 @@
+"""The target: a folder with train/, val/ and test/, each a shard set of images with labels (.cls), and classes.txt.
+
+A target is small: each split is decoded once, into memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from curate.data.decode import Decoder, to_pixels
+from curate.errors import CurateError
+from curate.types import Ints
+from shards import stream
+from shards.indexing import index
+from shards.io import shard_set
+from shards.io.images import PictureError, decode
+
+SPLITS = ("train", "val", "test")
+#: ASCII digits, no more than int64 holds.
+_LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
+
+
+@dataclass(frozen=True)
+class TargetIndex:
+    """The indexes of a target's splits that exist, by name; train always does."""
+
+    splits: dict[str, index.Index]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all splits, without paths."""
+        text = "\n".join(f"{name} {split.fingerprint}" for name, split in self.splits.items())
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """A decoded split.
+
+    Args:
+        pixels: shape (n, C, size, size), uint8, on the CPU.
+        labels: shape (n,), int64; None where no sample has a label.
+        left_out: how many samples were left out, by reason.
+    """
+
+    pixels: Tensor
+    labels: Tensor | None
+    left_out: dict[str, int]
+
+
+def open_target(target: str | Path) -> TargetIndex:
+    """Index the splits of a target folder, in memory; nothing is written.
+
+    Raises:
+        CurateError: no such folder, or no train split.
+    """
+    root = Path(target)
+    if not root.is_dir():
+        raise CurateError(f"{target}: no such target folder; `curate pack imagefolder --target` makes one")
+    found = [name for name in SPLITS if (root / name).is_dir()]
+    if "train" not in found:
+        raise CurateError(f"{target}: has no train/ (found: {', '.join(found) or 'no split'}); a target needs one")
+    return TargetIndex({name: index.build(shard_set.resolve(root / name))[0] for name in found})
+
+
+def is_labelled(target: TargetIndex) -> bool:
+    """Whether any sample of train has a label."""
+    train = target.splits["train"]
+    return any("cls" in sample for sample in stream.samples(train, np.arange(len(train))))
+
+
+def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImages:
+    """Decode a split whole.
+
+    An image that does not decode, or whose label is no integer while others are, is left out and counted.
+
+    Raises:
+        CurateError: no such split, or nothing in it decodes.
+    """
+    if name not in target.splits:
+        raise CurateError(f"the target has no {name}/ split (it has: {', '.join(target.splits)})")
+    split = target.splits[name]
+    pictures, labels, left_out = [], [], Counter[str]()
+    for sample in stream.samples(split, np.arange(len(split))):
+        try:
+            image = split.table["image"][sample["__row__"]].as_py()
+            picture = to_pixels(decode(sample[image] if image else b""), decoder.size, decoder.colour)
+        except PictureError as error:
+            left_out[error.kind] += 1
+            continue
+        pictures.append(picture)
+        labels.append(label_of(sample.get("cls")))
+    if all(label is None for label in labels):
+        wanted = list(range(len(pictures)))
+    else:
+        wanted = [i for i, label in enumerate(labels) if label is not None]
+        left_out["bad-label"] += len(labels) - len(wanted)
+    if not wanted:
+        raise CurateError(f"the target's {name}/ holds no image that decodes ({dict(left_out) or 'it is empty'})")
+    known = [label for label in labels if label is not None]
+    return LabelledImages(
+        torch.stack([pictures[i] for i in wanted]), torch.tensor(known) if known else None, dict(+left_out)
+    )
+
+
+def label_of(text: bytes | None) -> int | None:
+    """The integer of a .cls member; None where there is none, or something else.
+
+    >>> label_of(b"10\\n"), label_of(b""), label_of(None)
+    (10, None, None)
+    """
+    match = _LABEL.fullmatch(text or b"")
+    return int(match[1]) if match else None
+
+
+def refuse_gaps(labels: Ints, classes: int) -> None:
+    """Refuse training labels that do not show every class.
+
+    Args:
+        labels: shape (n,), int64, in 0 .. classes - 1.
+
+    Raises:
+        CurateError: fewer than two classes, or a class without an example; the first five are named.
+    """
+    if classes < 2:
+        raise CurateError(f"train: expected at least 2 classes, found {classes}; give a labelled target")
+    missing = np.setdiff1d(np.arange(classes), labels)
+    if len(missing):
+        names = ", ".join(str(label) for label in missing[:5]) + (" ..." if len(missing) > 5 else "")
+        raise CurateError(f"train: {len(missing)} of {classes} classes have no example ({names}); split by class")

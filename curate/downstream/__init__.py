@@ -1,1 +1,0 @@
-"""How good a trained network is for the target: features, then a protocol that scores them."""

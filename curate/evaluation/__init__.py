@@ -1,0 +1,1 @@
+"""Scoring a network on the target: logistic regression and fine-tuning."""

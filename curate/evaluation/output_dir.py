@@ -1,0 +1,162 @@
+"""Where an evaluation is written: a folder of its own, in RUN/evaluations or apart from all that it reads.
+
+What lies in the folder is the part of those who write it; each begins with a record that tells its folder from others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from curate.config.schema import from_options
+from curate.errors import CurateError, Misuse, RunMismatch
+from curate.runs import provenance
+from shards.errors import NotShards
+from shards.io import paths, remote, shard_set
+from shards.io.json_files import as_json, from_json, publish_json
+
+#: The folder in a run's own where evaluations go that name no other.
+FOLDER = "evaluations"
+
+
+def place(run: Path, target: str, out: Path | None, name: str, record: str) -> Path:
+    """The folder of an evaluation; nothing is written yet.
+
+    Args:
+        out: the one asked for; None for RUN/evaluations/NAME.
+        record: name of the file that such an evaluation writes first.
+
+    Raises:
+        Misuse: it overlaps the target, the store, or the run but for its evaluations; it is no folder, or holds files
+            without such a record.
+    """
+    if out is None:
+        folder = run / FOLDER / name
+    else:
+        folder = out
+        refuse_overlap(run, target, out)
+    refuse_strangers(folder, record)
+    return folder
+
+
+def refuse_overlap(run: Path, target: str, out: Path) -> None:
+    """Refuse a folder in, or around, what is read.
+
+    Raises:
+        Misuse: they overlap.
+    """
+    config = from_options(provenance.read_run(run)["configuration"])
+    store = _root(config.store)
+    read = [("target", Path(target))] + ([("store", store)] if store is not None else [])
+    if config.target:
+        read.append(("run's target", Path(config.target)))
+    if run.resolve() / FOLDER not in out.resolve().parents:
+        read.append(("run", run))
+    paths.refuse_overlap(out, read, ", or leave --out out")
+
+
+def refuse_strangers(folder: Path, record: str) -> None:
+    """Refuse what is no folder, and a folder with files of somebody else.
+
+    Raises:
+        Misuse: it is one of these.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise Misuse(f"--out {folder}: expected a folder, found a file; name another")
+    if folder.is_dir() and not (folder / record).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+        raise Misuse(f"--out {folder}: holds files, but no {record}; name a new folder, or that of the same evaluation")
+
+
+def keep(path: Path, said: dict[str, Any]) -> None:
+    """Write a record, or make sure that the one there says the same.
+
+    Raises:
+        RunMismatch: it says something else; both values are shown.
+        CurateError: it is damaged.
+    """
+    if not path.exists():
+        publish_json(path, said)
+        return
+    try:
+        before = dict(from_json(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
+    different = [f"{name} was {before.get(name)}, is {said[name]}" for name in said if before.get(name) != said[name]]
+    if different:
+        raise RunMismatch(f"{path.parent}: holds another evaluation: {'; '.join(different)}; name a new --out")
+
+
+def _root(spec: str) -> Path | None:
+    """The folder of shards on this machine; None where they are elsewhere, or gone, which an evaluation may survive."""
+    if remote.is_url(spec) and not spec.startswith("file:"):
+        return None
+    try:
+        return Path(shard_set.resolve(spec).root)
+    except NotShards:
+        return None
+
+
+SEARCH, FORMAT = "search.json", 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that the result of a search depends on, but the machine.
+
+    Args:
+        run: its id.
+        target: its fingerprint.
+        grid: cells, epochs, batch, halving.
+        seed: of what is drawn.
+        epoch: the one asked for, or how it is to be chosen and among which.
+    """
+
+    run: str
+    target: str
+    grid: dict[str, Any]
+    seed: int
+    epoch: Any
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As it reads back from JSON."""
+        said: dict[str, Any] = from_json(as_json(asdict(self)))
+        return said
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits that tell one search from another."""
+        return hashlib.sha256(as_json(self.plain)).hexdigest()[:12]
+
+
+def record(folder: Path, asked: Asked, epoch: int) -> None:
+    """Write what was asked for, and the epoch whose network is fine-tuned."""
+    publish_json(folder / SEARCH, {"format": FORMAT, "asked": asked.plain, "epoch": epoch})
+
+
+def chosen(folder: Path, asked: Asked) -> int | None:
+    """The epoch that an earlier call chose; None where there was none.
+
+    Raises:
+        RunMismatch: the folder holds another search; both values are shown.
+        CurateError: its record is damaged.
+    """
+    path = folder / SEARCH
+    if not path.exists():
+        return None
+    try:
+        said = from_json(path.read_bytes())
+        before, epoch, version = dict(said["asked"]), said["epoch"], said["format"]
+        if type(epoch) is not int or epoch < 0:
+            raise ValueError(f"epoch: expected a whole number from 0, found {epoch!r}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
+    if version != FORMAT:
+        raise CurateError(f"{path}: format {version}, this release reads {FORMAT}; name a new --out")
+    now = asked.plain
+    different = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
+    if different:
+        raise RunMismatch(f"{folder}: holds another search: {'; '.join(different)}; name a new --out")
+    return epoch

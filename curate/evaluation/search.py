@@ -1,0 +1,218 @@
+"""A grid search that may be stopped at any time: what was trained is a file, and is not trained again.
+
+    OUT/cells/NAME.json   the trace of a cell, as far as it was trained
+    OUT/result.json       the picked cell and its score; written when all is trained
+    OUT/seconds.json      time spent on each; all else is the same, byte for byte, when it is done again
+
+No network is stored: a cell that a kill leaves half way, and one that goes on to a longer rung after a kill, is trained
+again from its start, and repeats itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from curate.data.target import refuse_gaps
+from curate.errors import CurateError, NonFinite
+from curate.evaluation.finetune import Split, Task, Training, evaluate, final, reproducible
+from curate.evaluation.grid import Cell, Grid, Rung, Trace, picked, ranked, rungs
+from curate.evaluation.search_files import cell_of, drops_of, real, seconds_of, trace_of, whole
+from shards.io.json_files import from_json, publish_json
+
+#: Version of the files.
+FORMAT = 1
+SECONDS = "seconds.json"
+#: Told what is trained, the epochs done and those to do in all, as far as is known.
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Args:
+        cell: the best by val accuracy.
+        epochs: its best epoch, and the length of the final training.
+        drops: the epochs before it after which the rate fell, there and in the final training.
+        val_accuracy: at that epoch, trained on train alone, in [0, 1].
+        test_accuracy: after the final training on train and val, in [0, 1].
+    """
+
+    cell: Cell
+    epochs: int
+    drops: tuple[int, ...]
+    val_accuracy: float
+    test_accuracy: float
+
+
+class Log:
+    """Counts epochs for who watches, and seconds by part for the file."""
+
+    def __init__(self, out: Path, tell: Tell | None, total: int) -> None:
+        self.out, self.tell, self.total, self.done = out, tell, total, 0
+        self.clock, self.seconds = time.perf_counter(), spent(out)
+
+    def epoch(self, part: str) -> None:
+        """An epoch of ``part`` is done."""
+        self.done += 1
+        if self.tell is not None:
+            self.tell(part, self.done, self.total)
+
+    def spent(self, part: str) -> None:
+        """What was spent since the last call went into ``part``."""
+        now = time.perf_counter()
+        self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self.clock, 3)
+        publish_json(self.out / SECONDS, {"format": FORMAT, "seconds": self.seconds})
+        self.clock = now
+
+
+def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = None) -> Found:
+    """Train the cells, pick one, train it on train and val, score test; goes on where an earlier call was stopped.
+
+    Args:
+        task: network and data, the same at every call into ``out``.
+        test: looked at once, at the end.
+        grid: as at the call before, if there was one.
+        out: a folder of its own.
+        tell: told of each epoch.
+
+    Raises:
+        CurateError: a class that train lacks; all cells failed; a stored file is damaged.
+        NonFinite: the final training diverged.
+    """
+    found = stored(out)
+    if found is not None:
+        return found
+    refuse_gaps(task.train.labels.cpu().numpy(), task.classes)
+    log = Log(out, tell, work(grid))
+    with reproducible():
+        traces, finalists = climb(task, grid, log)
+        cell = picked(traces, finalists)
+        found = _finish(task, test, cell, traces[cell], log)
+    publish_json(out / "result.json", {"format": FORMAT, **asdict(found)})
+    log.spent("final")
+    return found
+
+
+def stored(out: Path) -> Found | None:
+    """The result of a finished search; None where it is not finished.
+
+    Raises:
+        CurateError: the file is damaged.
+    """
+    said = _read(out / "result.json")
+    if said is None:
+        return None
+    try:
+        epochs = whole(said["epochs"], "epochs", 1)
+        accuracies = (real(said[name], name, 1.0) for name in ("val_accuracy", "test_accuracy"))
+        return Found(cell_of(said["cell"]), epochs, drops_of(said, epochs), *accuracies)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(out / "result.json", error) from error
+
+
+def spent(out: Path) -> dict[str, float]:
+    """Seconds that all calls into ``out`` spent on parts that they finished, by part.
+
+    Raises:
+        CurateError: the file is damaged.
+    """
+    path = out / SECONDS
+    try:
+        return seconds_of(_read(path) or {"seconds": {}})
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def total_seconds(out: Path) -> float:
+    """The sum of `spent`."""
+    return round(sum(spent(out).values()), 3)
+
+
+def climb(task: Task, grid: Grid, log: Log) -> tuple[dict[Cell, Trace], list[Cell]]:
+    """Train the cells rung by rung. Returns every cell's trace, and the cells of the last rung.
+
+    Cells that are to go on stay in memory with their networks.
+    """
+    traces: dict[Cell, Trace] = {}
+    live: dict[Cell, Training] = {}
+    cells = list(grid.cells)
+    for rung in rungs(grid):
+        if traces:
+            best = ranked({cell: traces[cell] for cell in cells})[: rung.keep]
+            cells = [cell for cell in cells if cell in best]
+            live = {cell: training for cell, training in live.items() if cell in best}
+        for cell in cells:
+            traces[cell] = _trace(task, cell, rung, live, log)
+            if rung.until == grid.epochs:
+                live.pop(cell, None)
+    return traces, cells
+
+
+def work(grid: Grid) -> int:
+    """Epochs that a search trains at most, the final training included."""
+    return sum(rung.keep * (rung.until - rung.since) for rung in rungs(grid)) + grid.epochs
+
+
+def _trace(task: Task, cell: Cell, rung: Rung, live: dict[Cell, Training], log: Log) -> Trace:
+    """The trace of a cell at the end of a rung: as stored, or by taking its training there and storing it."""
+    path = log.out / "cells" / f"{cell.name}.json"
+    trace = _stored_trace(path)
+    if trace.covers(rung.until):
+        log.total -= rung.until - rung.since
+        return trace.until(rung.until)
+    if cell not in live:
+        live[cell] = Training(task, cell)
+        log.total += rung.since  # again, after a kill
+    training = live[cell]
+    while not training.trace.covers(rung.until):
+        training.epoch()
+        log.epoch(cell.name)
+    publish_json(path, {"format": FORMAT, "cell": asdict(cell), **asdict(training.trace)})
+    log.spent(cell.name)
+    return training.trace
+
+
+def _finish(task: Task, test: Split, cell: Cell, trace: Trace, log: Log) -> Found:
+    """The final training and the test accuracy."""
+    epochs = trace.best_epoch
+    drops = tuple(drop for drop in trace.drops if drop < epochs)
+    log.total = log.done + epochs
+    network = final(task, cell, epochs, drops, lambda: log.epoch("final"))
+    if network is None:
+        raise NonFinite(f"fine-tuning on train and val with {cell.name}: the loss is not finite; give smaller rates")
+    accuracy, _ = evaluate(task, network, test)
+    return Found(cell, epochs, drops, trace.val_accuracy[epochs - 1], accuracy)
+
+
+def _stored_trace(path: Path) -> Trace:
+    said = _read(path)
+    if said is None:
+        return Trace()
+    try:
+        return trace_of(said)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a file of ours says, None where there is none."""
+    try:
+        said = from_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise CurateError(f"{path}: not of format {FORMAT}, which this release reads; remove it to train that again")
+    return said
+
+
+def _damaged(path: Path, error: Exception) -> CurateError:
+    found = f"{type(error).__name__}: {error}"
+    lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
+    return CurateError(f"{path}: is damaged ({found}); {lost}")

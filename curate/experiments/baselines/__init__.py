@@ -1,0 +1,1 @@
+"""Curated against raw and random of equal size."""

@@ -1,0 +1,1 @@
+"""The demo: digits hidden among patches of photographs."""

@@ -1,0 +1,104 @@
+"""The demo's images, from what scikit-learn ships: handwritten digits, and patches of two photographs.
+
+The target is digits with labels; the source is other digits, without theirs, among as many patches. Which example is
+which is recorded beside the shards, for scoring only: keys say nothing, and no engine reads the record.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images
+from sklearn.model_selection import train_test_split
+
+from shards.io.atomic import publish_bytes, publishing, publishing_folder
+from shards.tar.writer import write_shards
+
+#: Images of each kind in the source, and labelled images of the target's splits.
+SOURCE, SPLITS = 700, {"train": 400, "val": 200, "test": 497}
+#: Small shards, so that there are several.
+SHARD_SIZE = 250_000
+
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Side of an image in pixels, and of the square of a photograph that is reduced to it."""
+
+    side: int
+    patch: int
+
+
+def pack(out: Path, sizes: Sizes, seed: int) -> None:
+    """Write ``out``/source, ``out``/target and ``out``/domains.parquet, each once."""
+    digits = load_digits()
+    places = np.arange(len(digits.target))
+    rest, source = train_test_split(places, test_size=SOURCE, random_state=seed, stratify=digits.target)
+    if not (out / "source").exists():
+        pictures = [_digit(digits.images[i], sizes.side) for i in source] + list(_patches(sizes, seed))
+        domains = np.array(["digit"] * SOURCE + ["patch"] * SOURCE)
+        turn = np.random.default_rng(seed).permutation(len(pictures))
+        with publishing(out / "domains.parquet") as file:
+            keys = [f"{place:05d}" for place in range(len(turn))]
+            pq.write_table(pa.table({"key": keys, "domain": domains[turn]}), file)
+        with publishing_folder(out / "source") as folder:
+            samples = ([(f"{place:05d}.png", _png(pictures[i]))] for place, i in enumerate(turn))
+            write_shards(folder, samples, shard_size=SHARD_SIZE)
+    if not (out / "target").exists():
+        with publishing_folder(out / "target") as folder:
+            for name, chosen in _split(rest, digits.target, seed).items():
+                samples = (
+                    [
+                        (f"{i:05d}.png", _png(_digit(digits.images[i], sizes.side))),
+                        (f"{i:05d}.cls", b"%d" % digits.target[i]),
+                    ]
+                    for i in chosen
+                )
+                write_shards(folder / name, samples, shard_size=SHARD_SIZE)
+            publish_bytes(folder / "classes.txt", "".join(f"{digit}\n" for digit in range(10)).encode())
+
+
+def domains_of(out: Path, keys: pa.ChunkedArray) -> npt.NDArray[np.str_]:
+    """Where the examples of these keys come from: "digit" or "patch"."""
+    table = pq.read_table(out / "domains.parquet").to_pydict()
+    known = dict(zip(table["key"], table["domain"]))
+    return np.array([known[key] for key in keys.to_pylist()])
+
+
+def _split(rest: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], seed: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Stratified train, val and test, each in random order."""
+    train, others = train_test_split(rest, train_size=SPLITS["train"], random_state=seed, stratify=labels[rest])
+    val, test = train_test_split(others, train_size=SPLITS["val"], random_state=seed, stratify=labels[others])
+    return {"train": train, "val": val, "test": test}
+
+
+def _digit(image: npt.NDArray[np.float64], side: int) -> Picture:
+    """8 x 8 in 0..16 -> side x side in 0..255."""
+    pixels = np.round(image * (255 / 16)).astype(np.uint8)
+    return np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
+
+
+def _patches(sizes: Sizes, seed: int) -> Iterator[Picture]:
+    """Random squares of the two photographs in turn, grey, reduced."""
+    photographs = [np.asarray(Image.fromarray(image).convert("L")) for image in load_sample_images().images]
+    rng = np.random.default_rng([seed, 1])
+    for i in range(SOURCE):
+        photograph = photographs[i % len(photographs)]
+        top, left = (int(rng.integers(side - sizes.patch + 1)) for side in photograph.shape)
+        square = photograph[top : top + sizes.patch, left : left + sizes.patch]
+        yield np.asarray(Image.fromarray(square).resize((sizes.side, sizes.side), Image.Resampling.BOX))
+
+
+def _png(picture: Picture) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "png")
+    return buffer.getvalue()

@@ -1,0 +1,136 @@
+"""An experiment as independent cells: each computed once, its result a JSON file, several at a time in processes.
+
+A cell is a frozen dataclass of plain values, and its result holds it, so that a folder of cells of another experiment
+is refused, and what an earlier call finished is never computed again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from curate.errors import CurateError, Misuse
+from curate.progress import counting
+from shards.io.json_files import as_json, from_json, publish_json
+
+Result = dict[str, Any]
+C = TypeVar("C")
+
+
+def run_cells(
+    work: Callable[[C], Result], cells: Mapping[str, C], out: Path, label: str, processes: int = 1
+) -> dict[str, Result]:
+    """The result of every cell, by name, in the order of ``cells``.
+
+    Args:
+        work: a function of a module, so that another process finds it; computes one cell.
+        cells: name -> cell, a frozen dataclass of JSON's values.
+        out: ``NAME.json`` of each finished cell; names may hold slashes.
+        label: before the bar.
+        processes: cells at a time, each on one thread.
+
+    Raises:
+        Misuse: ``out`` holds a cell of that name with other settings.
+    """
+    found = {name: earlier(out, name, cell) for name, cell in cells.items()}
+    todo = {name: cells[name] for name, result in found.items() if result is None}
+    with counting(label, "cell", len(cells), len(cells) - len(todo)) as tell:
+        for name, result in computed(work, todo, processes):
+            publish_json(place(out, name), {"cell": plain(cells[name]), "result": result})
+            found[name] = result
+            tell(name)
+    return {name: from_json(place(out, name).read_bytes())["result"] for name in cells}
+
+
+def earlier(out: Path, name: str, cell: Any) -> Result | None:
+    """What an earlier call found of this very cell; None where it did not come to it.
+
+    Raises:
+        Misuse: the file is of other settings; they are named.
+        CurateError: the file is damaged.
+    """
+    path = place(out, name)
+    if not path.exists():
+        return None
+    try:
+        held = from_json(path.read_bytes())
+        settings, result = {**held["cell"]}, {**held["result"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
+    wanted = plain(cell)
+    if settings != wanted:
+        other = [key for key in wanted if settings.get(key) != wanted[key]]
+        raise Misuse(f"{path}: holds another experiment ({', '.join(other)} differ); name a new --out")
+    return result
+
+
+def computed(work: Callable[[C], Result], cells: Mapping[str, C], processes: int) -> Iterator[tuple[str, Result]]:
+    """Each cell's result as it is done; the first failure ends the others that have not begun."""
+    if processes <= 1 or len(cells) <= 1:
+        one_thread()
+        for name, cell in cells.items():
+            yield name, work(cell)
+        return
+    # Started afresh: a forked process would inherit torch's threads in the middle of things.
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin_process) as pool:
+        names: dict[Future[Result], str] = {pool.submit(work, cell): name for name, cell in cells.items()}
+        try:
+            for future in as_completed(names):
+                yield names[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def claim(out: Path, cells: Mapping[str, Any]) -> None:
+    """Take ``out`` for exactly these cells, so that what is written beside them is always of one experiment.
+
+    Raises:
+        Misuse: it was taken for others.
+    """
+    path, said = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
+    if not path.exists():
+        publish_json(path, said)
+    elif from_json(path.read_bytes()) != said:
+        raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
+
+
+def begin_process() -> None:
+    """One thread, a quiet end at Ctrl-C, and no longer a life than the process that asked for it."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    one_thread()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """Ends this process when its parent is gone, however it went: nobody would read the results."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def one_thread() -> None:
+    """Networks this small gain nothing from threads, and threads that wait for one another are slow."""
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+def place(out: Path, name: str) -> Path:
+    """Where a cell's result lies."""
+    return out / f"{name}.json"
+
+
+def plain(cell: Any) -> Any:
+    """A cell as JSON gives it back."""
+    return from_json(as_json(dataclasses.asdict(cell)))

@@ -1,0 +1,175 @@
+"""Table 2 for people: markdown, LaTeX and CSV of what table2.json says, the paper's numbers beside ours.
+
+The paper's stand under ours where every data set that bears a name of the paper's is as large as the paper's, and the
+scale is the paper's; else in a table of their own, which says that ours is on less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from curate.experiments import ranking
+from curate.experiments.tables import paper_numbers
+from curate.experiments.text_tables import Sheet, as_csv, latex, markdown, number
+from curate.stats.comparison import in_words
+from curate.stats.friedman import compare
+from curate.stats.score_table import table_of
+from shards.io.atomic import publish_bytes
+
+TITLES = {"logistic": "Logistic regression on frozen features", "finetuned": "Fine-tuned network"}
+PRINTED = {
+    "logistic": (paper_numbers.TABLE2_LOGISTIC, paper_numbers.TABLE2_LOGISTIC_MEAN),
+    "finetuned": (paper_numbers.TABLE2_FINETUNED, paper_numbers.TABLE2_FINETUNED_MEAN),
+}
+COLUMNS = ("logistic", "finetuned", "pruned", "epoch", "epochs")
+SPENT = ("training", "cpu", "logistic", "finetuned")
+
+
+def write(out: Path, said: Mapping[str, Any]) -> None:
+    """table2.md, .tex and .csv beside table2.json, and the authors' configuration in extras.csv where it was run."""
+    pages = sheets(said)
+    publish_bytes(out / "table2.md", markdown(f"Table 2 at {said['scale']} scale", opening(said), pages).encode())
+    publish_bytes(out / "table2.tex", latex(pages).encode())
+    publish_bytes(out / "table2.csv", csv_of(said).encode())
+    if said["extras"]["logistic"]:
+        publish_bytes(out / "extras.csv", csv_of(said["extras"]).encode())
+
+
+def sheets(said: Mapping[str, Any]) -> list[Sheet]:
+    """Both protocols, the paper's numbers, what was pruned, and the seconds."""
+    found = [scores_sheet(said, protocol) for protocol in TITLES]
+    if not is_full(said):
+        found += [printed_sheet(said, protocol) for protocol in TITLES if printed_names(said)]
+    return [*found, pruned_sheet(said), *(seconds_sheet(said, part) for part in SPENT)]
+
+
+def opening(said: Mapping[str, Any]) -> list[str]:
+    """What the tables are of."""
+    sizes = [
+        f"- {name}: {one['train']:,} train, {one['val']:,} val, {one['test']:,} test; source {one['source']}, "
+        f"{one['store']:,} images; {'as large as' if one['full'] else 'not of the size of'} the paper's"
+        for name, one in said["data"].items()
+    ]
+    options = ", ".join(f"{key} {value}" for key, value in said["settings"]["training"].items())
+    return [
+        "Accuracies on test, per cent. Each network is the one that its method trained; logistic regression picked the "
+        "epoch. Means and ranks are over the data sets on which every method has a number.",
+        "\n".join(sizes),
+        f"Every run: rotation, paper mode; {options}.",
+    ]
+
+
+def scores_sheet(said: Mapping[str, Any], protocol: str) -> Sheet:
+    """Our accuracies, and the paper's below where they are comparable."""
+    names = list(said["data"])
+    rows = [
+        (
+            shown(method),
+            *(number(row[name]) for name in names),
+            number(said["average"][protocol][method]),
+            number(said["ranks"][protocol][method]),
+            number(said["decathlon"][protocol][method], 1),
+        )
+        for method, row in said[protocol].items()
+    ]
+    rows += [
+        (method, *(number(row[name]) for name in names), "", "", "") for method, row in said["extras"][protocol].items()
+    ]
+    if is_full(said):
+        rows += [(*row, "", "") for row in printed_rows(said, protocol)]
+    header = ("method", *names, "mean", "mean rank", "decathlon points (unofficial)")
+    return Sheet(TITLES[protocol], header, tuple(rows), tuple(tests(said, protocol)))
+
+
+def tests(said: Mapping[str, Any], protocol: str) -> list[str]:
+    """What the tests say, and which data sets they leave out."""
+    over = ranking.complete(said[protocol])
+    lines = [f"left out of means and ranks: {name}" for name in said["data"] if name not in over]
+    comparison = ranking.compared(said[protocol])
+    return lines if comparison is None else [*lines, *in_words(comparison), *comparison.warnings]
+
+
+def printed_sheet(said: Mapping[str, Any], protocol: str) -> Sheet:
+    """The paper's accuracies, on the full data."""
+    header = ("method", *printed_names(said), "mean of all ten")
+    note = "ours above is on other or fewer images, or of another network: the two are not to be compared"
+    tests = in_words(compare(table_of(PRINTED[protocol][0])))
+    title = f"{TITLES[protocol]}: the paper, full data"
+    return Sheet(title, header, tuple(printed_rows(said, protocol)), (note, *(f"all ten: {line}" for line in tests)))
+
+
+def printed_rows(said: Mapping[str, Any], protocol: str) -> list[tuple[str, ...]]:
+    """The paper's numbers of the data sets that bear its names; all of ours where the data is the paper's."""
+    accuracies, means = PRINTED[protocol]
+    names = list(said["data"]) if is_full(said) else printed_names(said)
+    return [
+        (f"paper: {method}", *(number(row.get(name)) for name in names), number(means[method]))
+        for method, row in accuracies.items()
+    ]
+
+
+def printed_names(said: Mapping[str, Any]) -> list[str]:
+    """The data sets of which the paper has numbers."""
+    return [name for name in said["data"] if name in paper_numbers.DOMAINS]
+
+
+def is_full(said: Mapping[str, Any]) -> bool:
+    """Whether ours can be held against the paper's."""
+    names = printed_names(said)
+    return said["scale"] == "paper" and bool(names) and all(said["data"][name]["full"] for name in names)
+
+
+def pruned_sheet(said: Mapping[str, Any]) -> Sheet:
+    """Per cent of the source that each run pruned, and the trainings that ended early."""
+    names, rows, notes = list(said["data"]), [], []
+    for part in (said, said["extras"]):
+        for method, row in part["pruned"].items():
+            rows.append((shown(method), *(number(row[name]) for name in names)))
+        notes += [
+            f"{method} on {name}: ended after epoch {part['epochs'][method][name]}: {why}"
+            for method, row in part["stopped"].items()
+            for name, why in row.items()
+            if why
+        ]
+    idle = [name for name, share in said["pruned"]["bdw"].items() if share == 0]
+    notes += [f"bdw pruned nothing for {', '.join(idle)}"] if idle else []
+    return Sheet("Pruned, per cent of the source", ("method", *names), tuple(rows), tuple(notes))
+
+
+def seconds_sheet(said: Mapping[str, Any], part: str) -> Sheet:
+    """Seconds of one part of the work."""
+    titles = {
+        "training": "Seconds of training (of a network with uniform weights once a source)",
+        "cpu": "Seconds of processor time of the training's steps",
+        "logistic": "Seconds of logistic regression, all epochs",
+        "finetuned": "Seconds of fine-tuning, all settings",
+    }
+    names = list(said["data"])
+    rows = [
+        (shown(method), *(number(row[name].get(part)) for name in names))
+        for group in (said, said["extras"])
+        for method, row in group["seconds"].items()
+    ]
+    return Sheet(titles[part], ("method", *names), tuple(rows))
+
+
+def csv_of(said: Mapping[str, Any]) -> str:
+    """A line a data set and method, as `curate compare --metric` reads it."""
+    lines = [
+        [name, method, *(said[key][method][name] for key in COLUMNS), *(seconds.get(part) for part in SPENT)]
+        for method, row in said["seconds"].items()
+        for name, seconds in row.items()
+    ]
+    return as_csv(["domain", "method", *COLUMNS, *(f"seconds_{part}" for part in SPENT)], lines)
+
+
+def shown(method: str) -> str:
+    """A method's name here, and in the paper.
+
+    >>> shown("uniform"), shown("bdw-authors")
+    ('uniform (RotNet)', 'bdw-authors')
+    """
+    name = paper_numbers.TABLE2_NAMES.get(method, method)
+    return method if name.lower() == method else f"{method} ({name})"

@@ -1,0 +1,264 @@
+"""The written record of a run: what was believed of every example, one Parquet partition an epoch.
+
+Owns the columns and their types, the partitions' place in the run folder, and reading them back: one epoch, all of
+them, or the last state of every example. Judges nothing and trains nothing: values, masses and masks come from the
+caller (`pruner` computes them). The format is described, with queries, in LEDGER.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curate.errors import CurateError
+from curate.types import ERRORS, Beliefs, Codes, Floats, Mask, Stamp
+from shards.io import parquet
+from shards.io.parquet import Unfinished
+
+VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("a", pa.float32()),
+        pa.field("b", pa.float32()),
+        pa.field("mean", pa.float32(), nullable=False),
+        pa.field("below", pa.float32()),
+        pa.field("visits", pa.int32(), nullable=False),
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("error", pa.string()),
+    ]
+)
+
+FINAL_SCHEMA = SCHEMA.append(pa.field("pruned_epoch", pa.int32()))
+
+_FOLDER = re.compile(r"epoch=(\d{4,})")
+
+
+def path_of(run: Path, epoch: int) -> Path:
+    """Where the partition of an epoch lies."""
+    return run / "ledger" / f"epoch={epoch:04d}" / "part-0.parquet"
+
+
+def epochs(run: Path) -> list[int]:
+    """The epochs that have a partition, rising; whether each is whole shows when it is read."""
+    matches = (_FOLDER.fullmatch(part.parent.name) for part in (run / "ledger").glob("epoch=*/part-0.parquet"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, kept: Mask, stamp: Stamp) -> str:
+    """Publish one partition: the examples that were live when the epoch began, sorted by row.
+
+    Args:
+        path: `path_of` the run and the epoch.
+        beliefs: m examples.
+        below: shape (m,), float32: mass of each belief below the run's lambda; None for point weights.
+        names: m rows in the same order, columns ``shard`` and ``key`` (strings, dictionary-encoded or not).
+        kept: shape (m,): what the epoch's pruning decided.
+        stamp: goes into the footer.
+
+    Returns:
+        The sha256 of the file, in hex, for the manifest that follows from it.
+
+    Raises:
+        CurateError: the parts are not of one length, or the rows do not rise.
+    """
+    lengths = {len(beliefs), len(names), len(kept), len(beliefs) if below is None else len(below)}
+    if len(lengths) != 1:
+        raise CurateError(f"{path}: beliefs, names, masses and mask differ in length {sorted(lengths)}; align them")
+    if (np.diff(beliefs.rows) <= 0).any():
+        raise CurateError(f"{path}: rows must rise strictly; sort the beliefs by row")
+    columns = [
+        *_plain_names(names),
+        pa.array(beliefs.rows),
+        _or_null(beliefs.a, len(beliefs)),
+        _or_null(beliefs.b, len(beliefs)),
+        pa.array(beliefs.mean),
+        _or_null(below, len(beliefs)),
+        pa.array(beliefs.visits),
+        pa.array(kept),
+        _reasons(beliefs.error),
+    ]
+    return parquet.write(path, pa.table(columns, schema=SCHEMA), _footer("ledger", stamp))
+
+
+def stamp_of(run: Path, epoch: int) -> Stamp:
+    """The stamp in the footer of an epoch's partition."""
+    footer = parquet.footer_of(path_of(run, epoch), "ledger", VERSION)
+    if footer is None:
+        raise CurateError(f"{path_of(run, epoch)}: no footer of a ledger; this file was not written by a run")
+    return Stamp(**{name: footer[name] for name in Stamp.__dataclass_fields__})
+
+
+def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Table:
+    """One partition as it was written, columns of later releases included.
+
+    Raises:
+        CurateError: there is no such epoch; the message names those there are.
+        Unfinished: its file is cut, empty or damaged.
+        UnknownFormat: a later version of the format.
+    """
+    path = path_of(run, epoch)
+    if not path.is_file():
+        there = ", ".join(str(number) for number in epochs(run)) or "none"
+        raise CurateError(f"{run}: no ledger partition of epoch {epoch} (there: {there}); name one of these")
+    parquet.footer_of(path, "ledger", VERSION)
+    return parquet.read(path, columns)
+
+
+def read(run: Path) -> tuple[pa.Table, list[str]]:
+    """All partitions that are whole, with a column ``epoch`` (int32) behind their own, and a line on each that is not.
+
+    Raises:
+        CurateError: the run has no partition at all.
+    """
+    if not epochs(run):
+        raise CurateError(f"{run}: no ledger here; name the folder that `curate run` wrote to")
+    tables, faults = [], []
+    for epoch in epochs(run):
+        try:
+            table = read_epoch(run, epoch)
+        except Unfinished as fault:
+            faults.append(str(fault))
+        else:
+            tables.append(table.append_column("epoch", pa.array(np.full(len(table), epoch, np.int32))))
+    return _together(tables), faults
+
+
+def read_files(paths: Iterable[Path]) -> tuple[pa.Table, list[str]]:
+    """Several ledger files as one table, whatever their age: all columns of all of them, nulls where one has none.
+
+    A column's type is the widest that its files state; a file in which it is all null states none. Files without our
+    footer are taken as they stand.
+
+    Returns:
+        The rows of the whole files in the order given, and a line on each file that is cut, empty or damaged.
+    """
+    tables, faults = [], []
+    for path in paths:
+        try:
+            parquet.footer_of(path, "ledger", VERSION)
+            tables.append(parquet.read(path))
+        except Unfinished as fault:
+            faults.append(str(fault))
+    return _together(tables), faults
+
+
+def final(run: Path, upto: int | None = None) -> pa.Table:
+    """The last state of every example that ever was live: `FINAL_SCHEMA`, sorted by row.
+
+    Args:
+        run: the run directory.
+        upto: as it stood after this epoch; None for the last.
+
+    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through the partitions from the
+    last to the first and takes of each what no later one has, so at most one partition and the result are in memory.
+
+    Raises:
+        CurateError: an epoch is missing, or the partitions contradict each other.
+        Unfinished: a partition is cut, empty or damaged.
+    """
+    history = epochs(run)
+    if not history or history != list(range(1, history[-1] + 1)):
+        found = ", ".join(str(epoch) for epoch in history) or "none"
+        raise CurateError(f"{run}: expected a partition of every epoch from 1 on, found {found}; resume the run")
+    if upto is not None and not 1 <= upto <= history[-1]:
+        raise CurateError(f"{run}: has no epoch {upto}, only 1 to {history[-1]}; name one of these")
+    first = read_epoch(run, 1, ["row"])["row"].to_numpy()
+    seen = np.zeros(first[-1] + 1 if len(first) else 0, dtype=np.bool_)
+    parts = [_last_states(run, epoch, seen) for epoch in reversed(history[:upto])]
+    return pa.concat_tables(parts).sort_by("row")
+
+
+def write_final(run: Path) -> Path:
+    """Publish `final` as ``weights.parquet``, stamped like the last epoch, and return its path."""
+    path = run / "weights.parquet"
+    table = final(run)
+    parquet.write(path, table, _footer("weights", stamp_of(run, epochs(run)[-1])))
+    return path
+
+
+def read_final(run: Path) -> pa.Table:
+    """The run's ``weights.parquet``.
+
+    Raises:
+        CurateError: it is not there yet; it is damaged, or of a later version.
+    """
+    path = run / "weights.parquet"
+    if not path.is_file():
+        raise CurateError(f"{path}: not there; finish the run, or make it with `curate ledger {run} --final`")
+    parquet.footer_of(path, "weights", VERSION)
+    return parquet.read(path)
+
+
+def beliefs_of(table: pa.Table) -> Beliefs:
+    """The beliefs in a table with the ledger's columns, sorted by row: a partition, or the final state.
+
+    Raises:
+        CurateError: a reason in ``error`` that this release does not know.
+    """
+    codes = pc.fill_null(pc.index_in(table["error"], pa.array(ERRORS[1:], pa.string())), -1).to_numpy() + 1
+    unknown = (codes == 0) & table["error"].is_valid().to_numpy()
+    if unknown.any():
+        reason = table["error"][int(np.argmax(unknown))]
+        raise CurateError(f"ledger: error {str(reason)!r} is not a reason this release knows; update curate-bdw")
+    point_weights = table["a"].null_count > 0
+    return Beliefs(
+        rows=table["row"].to_numpy(),
+        mean=table["mean"].to_numpy(),
+        visits=table["visits"].to_numpy(),
+        error=codes.astype(np.uint8),
+        a=None if point_weights else table["a"].to_numpy(),
+        b=None if point_weights else table["b"].to_numpy(),
+    )
+
+
+def _last_states(run: Path, epoch: int, seen: Mask) -> pa.Table:
+    """What no later partition has; marks it as seen."""
+    table = read_epoch(run, epoch, SCHEMA.names).select(SCHEMA.names)
+    rows, kept = table["row"].to_numpy(), table["kept"].to_numpy()
+    if len(rows) and rows[-1] >= len(seen):
+        raise CurateError(f"{path_of(run, epoch)}: row {rows[-1]} is not in epoch 1; this ledger is of two runs")
+    again = seen[rows] & ~kept
+    if again.any():
+        row = rows[np.argmax(again)]
+        raise CurateError(
+            f"{path_of(run, epoch)}: row {row}, pruned here, is in a later epoch; this ledger is of two runs"
+        )
+    last = ~seen[rows]
+    seen[rows] = True
+    states = table.filter(pa.array(last))
+    gone = pa.array(np.full(len(states), epoch, np.int32), mask=kept[last])
+    return states.append_column("pruned_epoch", gone).cast(FINAL_SCHEMA)
+
+
+def _together(tables: list[pa.Table]) -> pa.Table:
+    # A plain reader takes the first file's schema and drops what later ones add without a word.
+    if not tables:
+        return SCHEMA.empty_table()
+    bare = [table.replace_schema_metadata(None) for table in tables]
+    return pa.concat_tables(bare, promote_options="permissive").unify_dictionaries()
+
+
+def _plain_names(names: pa.Table) -> list[pa.ChunkedArray]:
+    return [names[name].cast(pa.string()) for name in ("shard", "key")]
+
+
+def _or_null(values: Floats | None, length: int) -> pa.Array:
+    return pa.nulls(length, pa.float32()) if values is None else pa.array(values, pa.float32())
+
+
+def _reasons(codes: Codes) -> pa.Array:
+    return pc.take(pa.array(ERRORS, pa.string()), pa.array(codes))
+
+
+def _footer(form: str, stamp: Stamp) -> dict[str, object]:
+    return {"format": form, "version": VERSION, **asdict(stamp)}

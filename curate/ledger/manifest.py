@@ -1,0 +1,109 @@
+"""What is kept after an epoch, as a file that people and other tools read: shard, key, row.
+
+Owns the columns, the footer that says by which rule and from which ledger partition the choice came, and reading it
+back. Chooses nothing itself (`pruner` does). The rewrite takes any Parquet file with ``shard`` and ``key``; this module
+reads only manifests that a run or `curate prune` wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from curate.errors import CurateError
+from curate.types import Ints, Stamp
+from shards.io import parquet
+
+VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a manifest comes from.
+
+    Args:
+        rule: in words with its numbers, such as ``prune when CDF(0.25; a, b) > 0.5``.
+        examples_in: how many the rule was applied to, at least as many as are kept.
+        ledger_sha256: hex sha256 of the ledger file whose beliefs were judged.
+        stamp: the run, its settings and the epoch.
+    """
+
+    rule: str
+    examples_in: int
+    ledger_sha256: str
+    stamp: Stamp
+
+
+def path_of(run: Path, epoch: int) -> Path:
+    """Where the manifest of an epoch lies."""
+    return run / "manifests" / f"epoch={epoch:04d}.parquet"
+
+
+def write(path: Path, names: pa.Table, rows: Ints, origin: Origin) -> str:
+    """Publish the manifest of exactly these examples and return the sha256 of the file, in hex.
+
+    Args:
+        path: `path_of` the run and the epoch, or any other.
+        names: m rows, columns ``shard`` and ``key`` (strings, dictionary-encoded or not).
+        rows: shape (m,), strictly rising, in the same order.
+        origin: goes into the footer, with the counts in and out.
+
+    Raises:
+        CurateError: names and rows do not match, rows do not rise, or more is kept than was judged.
+    """
+    if len(names) != len(rows):
+        raise CurateError(f"{path}: {len(names)} names for {len(rows)} rows; take the names of exactly the kept rows")
+    if (np.diff(rows) <= 0).any():
+        raise CurateError(f"{path}: rows must rise strictly; sort what is kept by row")
+    if len(rows) > origin.examples_in:
+        raise CurateError(f"{path}: {len(rows)} kept of {origin.examples_in} judged; count what went in again")
+    columns = [names["shard"].cast(pa.string()), names["key"].cast(pa.string()), pa.array(rows, pa.int64())]
+    return parquet.write(path, pa.table(columns, schema=SCHEMA), _footer(len(rows), origin))
+
+
+def read(path: Path) -> tuple[pa.Table, Origin]:
+    """What is kept, sorted by row, and where the choice comes from.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CurateError: it is cut or damaged, of a later version, no manifest, or its rows are not those it counted.
+    """
+    footer = parquet.footer_of(path, "manifest", VERSION)
+    if footer is None:
+        raise CurateError(f"{path}: no footer of a manifest; a file of your own goes to `curate rewrite --manifest`")
+    table = parquet.read(path)
+    if len(table) != footer["out"]:
+        raise CurateError(f"{path}: expected {footer['out']} rows, found {len(table)}; write the manifest again")
+    stamp = Stamp(**{name: footer[name] for name in Stamp.__dataclass_fields__})
+    return table, Origin(footer["rule"], footer["in"], footer["ledger_sha256"], stamp)
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file is a manifest of this package's making."""
+    try:
+        return parquet.footer_of(path, "manifest", VERSION) is not None
+    except CurateError:
+        return False
+
+
+def _footer(kept: int, origin: Origin) -> dict[str, object]:
+    return {
+        "format": "manifest",
+        "version": VERSION,
+        "rule": origin.rule,
+        "in": origin.examples_in,
+        "out": kept,
+        "ledger_sha256": origin.ledger_sha256,
+        **asdict(origin.stamp),
+    }

@@ -1,0 +1,46 @@
+"""metrics.jsonl: one line an epoch, what the engine measured and the seconds of each stage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from curate.errors import CurateError
+from curate.types import EpochReport
+from shards.io.atomic import publish_bytes
+from shards.io.json_files import from_json
+
+METRICS = "metrics.jsonl"
+
+
+def read_metrics(out: Path) -> list[bytes]:
+    """The whole lines of metrics.jsonl; none where there is no such file.
+
+    Raises:
+        CurateError: line n is not that of epoch n.
+    """
+    path = out / METRICS
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            holds = from_json(line)["epoch"] == number
+        except (ValueError, KeyError, TypeError):
+            holds = False
+        if not holds:
+            raise CurateError(f"{path}: line {number} is damaged; restore it or start in a new --out")
+    return lines
+
+
+def append_metrics(path: Path, report: EpochReport) -> None:
+    """Add a line: the whole file is published again, so that no reader ever sees half a line."""
+    line = asdict(report)
+    line |= line.pop("numbers")
+    line["seconds"] = {stage: round(value, 4) for stage, value in line.pop("seconds").items()}
+    before = path.read_bytes() if path.exists() else b""
+    publish_bytes(path, before + (json.dumps(line, allow_nan=False) + "\n").encode())
+
+
+def seconds_spent(out: Path) -> float:
+    """Of all finished epochs, whichever call trained them."""
+    return round(sum(sum(from_json(line)["seconds"].values()) for line in read_metrics(out)), 3)

@@ -1,0 +1,99 @@
+"""Judge a finished run again by other thresholds or a budget, without training: weights.parquet in, a manifest out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curate.errors import Misuse
+from curate.ledger import ledger, manifest, pruner
+from curate.types import Beliefs, Mask, Stamp
+
+#: The grid of `curate prune --grid`.
+LAMS = (0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
+RHOS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """By what to judge: thresholds, None for the run's own; or a share of the decodable images, best first."""
+
+    lam: float | None = None
+    rho: float | None = None
+    share: float | None = None
+    by: pruner.By = "mean"
+
+
+@dataclass(frozen=True)
+class Rejudged:
+    """What came out."""
+
+    judged: int
+    kept: int
+    rule: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The share of the decodable images kept, for every pair of thresholds."""
+
+    lams: tuple[float, ...]
+    rhos: tuple[float, ...]
+    kept: list[list[float]]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"lam": list(self.lams), "rho": list(self.rhos), "kept": self.kept}
+
+    def text(self) -> str:
+        """A table for people: a row a lam, a column a rho."""
+        head = "share kept".ljust(12) + "".join(f"rho {rho:<6g}" for rho in self.rhos)
+        rows = [f"lam {lam:<8g}" + "".join(f"{x:<10.1%}" for x in row) for lam, row in zip(self.lams, self.kept)]
+        return "\n".join([head, *rows])
+
+
+def rejudge(run: Path, choice: Choice, out: Path | None) -> Rejudged:
+    """Judge all rows of a run's weights, pruned ones too, and write the manifest.
+
+    Raises:
+        Misuse: a budget beside thresholds, a number out of its range, no ``out``, or one that holds something else.
+        CurateError: the run has no weights.parquet yet.
+    """
+    if choice.share is not None and (choice.lam is not None or choice.rho is not None):
+        raise Misuse("--keep is a budget, --lam and --rho are thresholds; give one or the other")
+    if out is None:
+        raise Misuse("say where the manifest goes: --out FILE.parquet")
+    if out.resolve().is_relative_to((run / "manifests").resolve()):
+        raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
+    if out.exists() and not manifest.is_manifest(out):
+        raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
+    table = ledger.read_final(run)
+    beliefs, stamp = ledger.beliefs_of(table), ledger.stamp_of(run, ledger.epochs(run)[-1])
+    kept, rule, stamp = _judge(beliefs, choice, stamp)
+    digest = hashlib.sha256((run / "weights.parquet").read_bytes()).hexdigest()
+    origin = manifest.Origin(rule, len(beliefs), digest, stamp)
+    manifest.write(out, table.select(["shard", "key"]).filter(kept), beliefs.rows[kept], origin)
+    return Rejudged(len(beliefs), int(np.count_nonzero(kept)), rule)
+
+
+def grid(run: Path, lams: tuple[float, ...] = LAMS, rhos: tuple[float, ...] = RHOS) -> Grid:
+    """How much every pair of thresholds would keep."""
+    beliefs = ledger.beliefs_of(ledger.read_final(run))
+    return Grid(lams, rhos, pruner.grid(beliefs, lams, rhos).round(6).tolist())
+
+
+def _judge(beliefs: Beliefs, choice: Choice, stamp: Stamp) -> tuple[Mask, str, Stamp]:
+    if choice.share is not None:
+        return (
+            pruner.keep_share(beliefs, choice.share, choice.by),
+            pruner.budget_in_words(choice.share, choice.by),
+            stamp,
+        )
+    lam = stamp.lam if choice.lam is None else choice.lam
+    rho = stamp.rho if choice.rho is None else choice.rho
+    kept = pruner.keep(beliefs, lam, rho)
+    return kept, pruner.rule_in_words(beliefs, lam, rho), replace(stamp, lam=lam, rho=rho)

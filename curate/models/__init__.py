@@ -1,0 +1,1 @@
+"""Networks, and features taken from them."""

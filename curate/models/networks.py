@@ -1,0 +1,215 @@
+"""The networks, each of one shape: images in, features and the pretext's outputs out.
+
+Rotation nets are torchvision's ResNets and a small one for 32 pixels, with taps for feature extraction;
+reconstruction has the VAE. `functional` runs a network on parameters that are given to it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from curate.config.schema import ImageConfig, NetworkConfig
+from curate.errors import Misuse
+
+
+class Outputs(NamedTuple):
+    """What a network returns: features of shape (k, M), and what its pretext needs."""
+
+    features: Tensor
+    logits: Tensor | None = None
+    reconstruction: Tensor | None = None
+    mean: Tensor | None = None
+    log_variance: Tensor | None = None
+
+
+_SLOTS: WeakKeyDictionary[nn.Module, list[tuple[dict[str, Any], str, str]]] = WeakKeyDictionary()
+
+#: A network with its parameters bound: call it as the module itself.
+Network = Callable[..., Outputs]
+Parameters = dict[str, Tensor]
+
+
+class RotationNet(nn.Module):
+    """A chain of named stages, a global average, and four logits, one a rotation.
+
+    Args:
+        stages: named modules applied in turn; each name is a tap.
+        features: channels of the last stage.
+    """
+
+    def __init__(self, stages: Mapping[str, nn.Module], features: int) -> None:
+        super().__init__()
+        self.stages = nn.ModuleDict(stages)
+        self.head = nn.Linear(features, 4)
+
+    def forward(self, x: Tensor) -> Outputs:
+        """Images (k, C, H, W), normalised floats -> features (k, M) and logits (k, 4)."""
+        pooled = self.tap(x, "pool")
+        return Outputs(pooled, logits=self.head(pooled))
+
+    def tap(self, x: Tensor, name: str) -> Tensor:
+        """The flattened output of one stage, shape (k, channels * height * width); "pool" is the pre-logit average.
+
+        Raises:
+            Misuse: no stage of that name; the message lists them.
+        """
+        if name != "pool" and name not in self.stages:
+            raise Misuse(f"{name}: not a stage of this network; known: {', '.join([*self.stages, 'pool'])}")
+        for stage, module in self.stages.items():
+            x = module(x)
+            if stage == name:
+                return x.flatten(1)
+        return x.mean(dim=(2, 3))
+
+
+class Vae(nn.Module):
+    """The paper's VAE: pixels - hidden - latent - hidden - pixels, ReLU inside, tanh at the end (METHOD.md)."""
+
+    def __init__(self, pixels: int, hidden: int, latent: int) -> None:
+        super().__init__()
+        self.encode = nn.Linear(pixels, hidden)
+        self.to_mean = nn.Linear(hidden, latent)
+        self.to_log_variance = nn.Linear(hidden, latent)
+        self.decode = nn.Linear(latent, hidden)
+        self.to_pixels = nn.Linear(hidden, pixels)
+
+    def forward(self, x: Tensor, noise: Tensor | None = None) -> Outputs:
+        """Images (k, C, H, W) in [-1, 1] and standard normal noise (k, latent), none for the mean -> `Outputs`.
+
+        The features are the encoder's hidden units.
+        """
+        hidden = torch.relu(self.encode(x.flatten(1)))
+        mean, log_variance = self.to_mean(hidden), self.to_log_variance(hidden)
+        code = mean if noise is None else mean + torch.exp(0.5 * log_variance) * noise
+        reconstruction = torch.tanh(self.to_pixels(torch.relu(self.decode(code))))
+        return Outputs(hidden, reconstruction=reconstruction, mean=mean, log_variance=log_variance)
+
+    def tap(self, x: Tensor, name: str) -> Tensor:
+        """The encoder's hidden units, shape (k, hidden), under the name "pool".
+
+        Raises:
+            Misuse: another name.
+        """
+        if name != "pool":
+            raise Misuse(f"{name}: not a stage of this network; known: pool")
+        features: Tensor = self(x).features
+        return features
+
+
+def build(config: NetworkConfig, images: ImageConfig, generator: torch.Generator) -> nn.Module:
+    """A network with weights drawn from ``generator``'s seed, in training mode, on the CPU.
+
+    The global generator is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        if config.network == "vae":
+            assert images.crop is not None
+            return Vae(images.channels * images.crop**2, config.hidden, config.latent)
+        if config.network == "small":
+            return _small(images.channels, config.width, _norm(config.norm))
+        return _resnet(str(config.network), images.channels, _norm(config.norm))
+
+
+def functional(module: nn.Module, parameters: Parameters) -> Network:
+    """``module`` as a function of its inputs alone, on ``parameters`` in place of its own, one for each by name.
+
+    `torch.func.functional_call` does the same and more; on a small network it takes as long as the forward itself.
+    """
+    slots = _slots(module)
+
+    def network(*inputs: Tensor) -> Outputs:
+        own = [held[name] for held, name, _ in slots]
+        for held, name, full in slots:
+            held[name] = parameters[full]
+        try:
+            outputs: Outputs = module(*inputs)
+        finally:
+            for (held, name, _), parameter in zip(slots, own):
+                held[name] = parameter
+        return outputs
+
+    return network
+
+
+def in_half(network: Network, dtype: torch.dtype | None, device: torch.device) -> Network:
+    """``network`` under autocast to ``dtype``, its outputs widened again, so that losses are computed in float32.
+
+    None for ``dtype`` leaves it as it is.
+    """
+    if dtype is None:
+        return network
+
+    def half(*inputs: Tensor) -> Outputs:
+        with torch.autocast(device.type, dtype=dtype):
+            outputs = network(*inputs)
+        return Outputs(outputs.features.float(), *(None if x is None else x.float() for x in outputs[1:]))
+
+    return half
+
+
+def hollow(module: nn.Module) -> nn.Module:
+    """The architecture alone: a copy without parameters and without running statistics.
+
+    Run through `functional`, its batch norms use the batch's own statistics and nothing is updated,
+    which is what the meta-forward and the tangent need.
+    """
+    bare = copy.deepcopy(module).to("meta")
+    for part in bare.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.running_mean = part.running_var = part.num_batches_tracked = None
+    return bare
+
+
+def _slots(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
+    """Where a module keeps its parameters: the dictionary, the name in it, and the full name of the first to share."""
+    if module not in _SLOTS:
+        first = {id(x): full for full, x in reversed(list(module.named_parameters(remove_duplicate=False)))}
+        _SLOTS[module] = [
+            (part._parameters, name, first[id(x)])
+            for part in module.modules()
+            for name, x in part._parameters.items()
+            if x is not None
+        ]
+    return _SLOTS[module]
+
+
+def _norm(name: str) -> Callable[[int], nn.Module]:
+    if name == "batch":
+        return nn.BatchNorm2d
+    return lambda channels: nn.GroupNorm(max(1, min(32, channels // 4)), channels)
+
+
+def _resnet(name: str, channels: int, norm: Callable[[int], nn.Module]) -> RotationNet:
+    net = getattr(torchvision.models, name)(weights=None, norm_layer=norm)
+    if channels != 3:
+        net.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+    stages: dict[str, nn.Module] = {"stem": nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)}
+    stages |= {f"layer{i}": getattr(net, f"layer{i}") for i in (1, 2, 3, 4)}
+    return RotationNet(stages, net.fc.in_features)
+
+
+def _small(channels: int, width: int, norm: Callable[[int], nn.Module]) -> RotationNet:
+    """Three stages of one basic block each, at full, half and quarter resolution (He et al. 2015, CIFAR's ResNets)."""
+    block = torchvision.models.resnet.BasicBlock
+    stem = nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
+    stages: dict[str, nn.Module] = {"stem": nn.Sequential(stem, norm(width), nn.ReLU())}
+    inside = width
+    for i in range(3):
+        outside, stride = width * 2**i, 1 if i == 0 else 2
+        shortcut = None
+        if stride != 1:
+            shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), norm(outside))
+        # torchvision draws norm layers through norm_layer; widths below 64 are free here.
+        stages[f"layer{i + 1}"] = block(inside, outside, stride, shortcut, norm_layer=norm)
+        inside = outside
+    return RotationNet(stages, inside)

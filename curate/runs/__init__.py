@@ -1,0 +1,1 @@
+"""Runs: a folder claimed, prepared, trained epoch by epoch, resumed."""

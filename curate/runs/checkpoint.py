@@ -1,0 +1,203 @@
+"""What a run needs to go on after a kill: safetensors and JSON, one folder an epoch, complete when state.json is there.
+
+The model of every epoch stays (selection needs it); of the rest, the last two epochs. state.json holds a checksum of
+every file, and of itself: a flipped bit in a tensor reads as a number like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from curate.errors import CurateError
+from curate.models.networks import Parameters
+from curate.training import signal
+from curate.training.engine import State
+from curate.types import Codes, Mask
+from shards.io.atomic import publish_bytes
+from shards.io.json_files import from_json, publish_json
+
+FORMAT = 1
+_EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
+_MARKER, _MODEL = "state.json", "model.safetensors"
+#: What helps a run whose checkpoint is damaged.
+_GO_BACK = "remove its folder to go on from an older epoch"
+_HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
+
+
+@dataclass
+class Examples:
+    """What is known of every row of the store, on the host; 4 bytes a row.
+
+    Args:
+        kept: shape (n,): whether the row is in the last manifest.
+        visits: shape (n,), int16: how often it was trained on.
+        error: shape (n,), uint8: place in `records.ERRORS`.
+    """
+
+    kept: Mask
+    visits: np.ndarray[Any, np.dtype[np.int16]]
+    error: Codes
+
+
+def folder(run: Path, epoch: int) -> Path:
+    """checkpoints/epoch=0001."""
+    return run / "checkpoints" / f"epoch={epoch:04d}"
+
+
+def save(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> None:
+    """Write the tensors of an epoch's checkpoint. It counts only when `finish` has written its marker."""
+    at = folder(run, epoch)
+    _save(at / _MODEL, model_state(network, state.theta))
+    _save(at / "optimizer.safetensors", state.velocity)
+    kept, visits, error = (torch.from_numpy(x) for x in (examples.kept, examples.visits, examples.error))
+    _save(at / "weights.safetensors", {**state.method.state(), "kept": kept, "visits": visits, "error": error})
+    _save(at / "signal.safetensors", state.signal.mean_u or {})
+
+
+def finish(run: Path, epoch: int, state: State, generation: int) -> None:
+    """Write the marker, with every running scalar in full, and drop what is no longer needed of older epochs.
+
+    Args:
+        generation: number of the rewritten shards that the next epoch reads; 0 for the store.
+    """
+    at = folder(run, epoch)
+    files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY)}
+    said: dict[str, Any] = {"format": FORMAT, "epoch": epoch, "step": state.step, "generation": generation}
+    said |= {"signal": signal.state(state.signal), "files": files}
+    publish_json(at / _MARKER, {**said, "checksum": _checksum(said)})
+    for old in finished(run)[:-2]:
+        for name in _HEAVY:
+            (folder(run, old) / name).unlink(missing_ok=True)
+
+
+def finished(run: Path) -> list[int]:
+    """The epochs whose checkpoint is complete, in order."""
+    return sorted(epoch for epoch, path in epochs_in(run / "checkpoints").items() if (path / _MARKER).exists())
+
+
+def epochs_in(place: Path) -> dict[int, Path]:
+    """What is called after an epoch in a folder (epoch=0001, epoch=0001.parquet), by epoch; other names pass."""
+    named = ((_EPOCH.fullmatch(path.name), path) for path in place.glob("epoch=*"))
+    return {int(match[1]): path for match, path in named if match}
+
+
+def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
+    """What the state.json of a checkpoint says.
+
+    Args:
+        todo: what the message advises where it is damaged.
+
+    Raises:
+        CurateError: it is damaged, or of another format.
+    """
+    try:
+        said: dict[str, Any] = from_json((at / _MARKER).read_text(encoding="utf-8"))
+        version = said["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}", todo) from error
+    if version != FORMAT:
+        raise CurateError(f"{at}: format {version}, this release reads {FORMAT}; use the release that wrote it")
+    if said.pop("checksum", None) != _checksum(said):
+        raise _damaged(at / _MARKER, "its checksum does not hold", todo)
+    return said
+
+
+def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> dict[str, Any]:
+    """Take up a checkpoint: fills network, state and examples, and returns what state.json says.
+
+    Raises:
+        CurateError: a file is missing or damaged.
+    """
+    at = folder(run, epoch)
+    device = next(iter(state.theta.values())).device
+    said = read_marker(at)
+    load_model(at / _MODEL, network)
+    layout = {name: x.detach() for name, x in network.named_parameters()}
+    state.theta = {name: layout[name].clone().requires_grad_() for name in state.theta}
+    for name, x in read(at / "optimizer.safetensors").items():
+        state.velocity[name].copy_(x)
+    weights = read(at / "weights.safetensors")
+    for name in ("kept", "visits", "error"):
+        getattr(examples, name)[:] = weights.pop(name).numpy()
+    state.method.restore(weights)
+    mean_u = read(at / "signal.safetensors")
+    # A file has its own order; the signal pairs parameters in theta's.
+    ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
+    state.signal = signal.restore(said["signal"], ordered, device)
+    state.step = said["step"]
+    return said
+
+
+def model_state(network: nn.Module, theta: Parameters) -> dict[str, Tensor]:
+    """Parameters and running statistics, under the module's own names."""
+    return {**dict(network.named_buffers()), **{name: x.detach() for name, x in theta.items()}}
+
+
+def load_model(path: Path, network: nn.Module, todo: str = _GO_BACK) -> None:
+    """Fill a network from a model.safetensors.
+
+    Args:
+        todo: as of `read`.
+
+    Raises:
+        CurateError: the file is missing, damaged, or of another network.
+    """
+    try:
+        network.load_state_dict(read(path, todo))
+    except RuntimeError as error:
+        raise CurateError(f"{path}: is of another network ({str(error).splitlines()[-1].strip()})") from error
+
+
+def read(path: Path, todo: str = _GO_BACK) -> dict[str, Tensor]:
+    """The tensors of a file of a finished checkpoint, on the CPU.
+
+    Args:
+        todo: what the message advises where something is damaged.
+
+    Raises:
+        CurateError: the file is missing, damaged, or none of the checkpoint's.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
+    found = _sha256(data)
+    expected = read_marker(path.parent, todo)["files"].get(path.name)
+    if expected is None:
+        raise CurateError(f"{path}: is no file of tensors of this checkpoint; name its {_MODEL}")
+    if found != expected:
+        raise _damaged(path, f"sha256 {found[:12]}, written was {expected[:12]}", todo)
+    try:
+        tensors: dict[str, Tensor] = safetensors.torch.load(data)
+        return tensors
+    except safetensors.SafetensorError as error:
+        raise _damaged(path, str(error), todo) from error
+
+
+def _damaged(path: Path, what: str, todo: str) -> CurateError:
+    return CurateError(f"{path}: is damaged ({what}); {todo}")
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _checksum(said: dict[str, Any]) -> str:
+    return _sha256(json.dumps(said, sort_keys=True).encode())
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    # Contiguous on the CPU: the file does not depend on device or memory layout.
+    plain = {name: x.detach().to("cpu").contiguous() for name, x in tensors.items()}
+    publish_bytes(path, safetensors.torch.save(plain))

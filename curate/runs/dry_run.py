@@ -1,0 +1,189 @@
+"""What a run will cost before it is started: index and target read, five steps timed, nothing trained or kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from curate.config.defaults import resolve
+from curate.config.schema import NeighbourConfig, RunConfig
+from curate.data.decode import Pixels
+from curate.errors import CurateError
+from curate.metalosses.prototypical import Episode
+from curate.runs import checkpoint
+from curate.runs.epoch import peak_memory
+from curate.runs.prepare import Job, prepare, trainable
+from curate.runs.run_dir import refuse_overlap
+from curate.training import engine
+from curate.types import Ints
+
+#: Steps that are timed, after one that warms up.
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected; an upper bound, as if nothing were ever pruned.
+
+    Args:
+        images, epochs, steps: of the whole run.
+        seconds_per_step: median of the timed steps, reading included.
+        hours: of the whole run.
+        peak_memory: bytes held by this process while it was timed.
+        disk: bytes the run directory will take at most: curated shards, checkpoints, ledger.
+        disk_free: bytes free where it goes.
+        episode: the shape of a target batch, or what else the target is for.
+        problems: what will not work, a line each.
+        notes: what is worth knowing.
+    """
+
+    images: int
+    epochs: int
+    steps: int
+    seconds_per_step: float
+    hours: float
+    peak_memory: int
+    disk: int
+    disk_free: int
+    episode: str
+    problems: list[str]
+    notes: list[str]
+
+    def text(self) -> str:
+        """For people."""
+        lines = [
+            f"{self.images:,} images, {self.epochs} epochs, {self.steps:,} steps of {self.seconds_per_step:.3g} s",
+            f"time    at most {_duration(self.hours * 3600)}, if nothing were pruned",
+            f"memory  {self.peak_memory / 2**30:.2f} GiB",
+            f"disk    at most {self.disk / 1e6:,.1f} MB of {self.disk_free / 1e6:,.0f} MB free",
+            f"target  {self.episode}",
+        ]
+        lines += [f"note    {note}" for note in self.notes] + [f"PROBLEM {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+
+def dry_run(config: RunConfig, out: Path) -> Forecast:
+    """Time five steps of the run that ``config`` describes.
+
+    Raises:
+        As `curate.runs.run.run`; and CurateError on CUDA out of memory, with the batch that may fit.
+    """
+    refuse_overlap(config, out)
+    with tempfile.TemporaryDirectory() as scratch:
+        job = prepare(_without_distances(config), Path(scratch))
+    if config.method == "nn":
+        job.notes.append("before the first epoch nn reads the whole store once more, for its distances; not timed here")
+    # Prepared: the index is in memory now, and the temporary copy of it is no longer needed.
+    batch, epochs = int(job.config.train.batch or 0), int(job.config.train.epochs or 0)
+    rows = trainable(job.examples)
+    steps = -(-len(rows) // batch)
+    seconds, trained = _timed_steps(job, rows, batch)
+    disk, free = disk_needed(job, len(rows), epochs), _disk_free(out)
+    problems = (
+        [] if disk < free else [f"disk: at most {disk:,} bytes are needed, {free:,} are free; name another --out"]
+    )
+    if trained == 0:
+        problems.append("no image of the timed steps decodes; `curate index --check` says what is wrong with them")
+    if len(rows) < batch:
+        problems.append(f"--batch {batch}: the store has {len(rows)} images with a picture; give a smaller batch")
+    return Forecast(
+        len(rows),
+        epochs,
+        steps * epochs,
+        seconds,
+        seconds * steps * epochs / 3600,
+        peak_memory(job.setup.device),
+        disk,
+        free,
+        _nearest(job) if config.method == "nn" else _episode(job),
+        problems,
+        job.notes,
+    )
+
+
+def _without_distances(config: RunConfig) -> RunConfig:
+    """nn as uniform weights, whose steps are the same: measuring every image is what a dry run is to spare."""
+    if config.method != "nn":
+        return config
+    resolve(config, labelled=True)  # refuses what nn refuses
+    return replace(config, method="uniform", neighbours=NeighbourConfig())
+
+
+def disk_needed(job: Job, images: int, epochs: int) -> int:
+    """Bytes of the run directory if everything were kept: shards, a model an epoch and two full checkpoints, ledger."""
+    shards = sum(shard.size for shard in job.index.shards)
+    state = checkpoint.model_state(job.setup.network, job.state.theta)
+    model = sum(x.numel() * x.element_size() for x in state.values())
+    # The ledger and manifest of an epoch measured 20 to 40 bytes an example, names included.
+    return shards + model * (epochs + 4) + 40 * images * epochs
+
+
+def _timed_steps(job: Job, rows: Ints, batch: int) -> tuple[float, int]:
+    """Seconds a step, and the images trained on."""
+    job = replace(job, state=engine.begin(job.setup, job.state.method))
+    some = job.images.order(rows, job.config.seed, 1)[: batch * (STEPS + 1)]
+    visit = torch.zeros(len(some), dtype=torch.int64, device=job.setup.device)
+    at = torch.from_numpy(np.sort(some)).to(job.setup.device)
+    job.state.method.begin_epoch(at, visit, 1)
+    marks: list[float] = []
+    warmed = replace(job.config, belief=replace(job.config.belief, warmup=0))
+    setup = replace(job.setup, config=warmed)
+    try:
+        totals, _ = engine.train_epoch(
+            setup, job.state, 1, _marked(job.images.batches(some, batch), marks, setup.device)
+        )
+    except torch.cuda.OutOfMemoryError as error:
+        raise CurateError(f"CUDA out of memory at --batch {batch}; try --batch {max(2, batch // 2)}") from error
+    return float(np.median(np.diff(marks)[1:] if len(marks) > 2 else np.diff(marks))), totals.images
+
+
+def _marked(batches: Iterable[Pixels], marks: list[float], device: torch.device) -> Iterator[Pixels]:
+    for batch in batches:
+        _mark(marks, device)
+        yield batch
+    _mark(marks, device)
+
+
+def _mark(marks: list[float], device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    marks.append(time.perf_counter())
+
+
+def _episode(job: Job) -> str:
+    if job.setup.meta_loss is None:
+        return "none"
+    batch = job.setup.meta_loss.batch(1, 0)
+    if isinstance(batch, Episode):
+        ways, support = batch.averaging.shape
+        return f"{ways} ways, {support} support and {len(batch.answers)} query images ({len(batch.images)} in a batch)"
+    return f"{job.config.meta.target_batch} images at most, under the pretext's own loss"
+
+
+def _nearest(job: Job) -> str:
+    assert job.target is not None  # nn refuses to go without
+    return f"{len(job.target.splits['train']):,} train images; every image of the store is held against its nearest"
+
+
+def _disk_free(out: Path) -> int:
+    place = out.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(os.fspath(place)).free
+
+
+def _duration(seconds: float) -> str:
+    """In the unit that fits.
+
+    >>> _duration(90), _duration(9000)
+    ('90 s', '2.5 h')
+    """
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,88 @@
+"""One pass of a job over its store: what a run and a plain pre-training do alike."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from curate.data.decode import Pixels
+from curate.errors import CurateError, NothingLeft
+from curate.progress import Progress
+from curate.runs.prepare import Job
+from curate.training import engine
+from curate.types import Ints
+
+
+def train_on(
+    job: Job, rows: Ints, epoch: int, said: Progress, most_steps: int | None = None
+) -> tuple[engine.Totals, dict[str, float]]:
+    """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode."""
+    size, device = int(job.config.train.batch or 0), job.setup.device
+    ordered = job.images.order(rows, job.config.seed, epoch)
+    if most_steps is not None and most_steps * size < len(ordered):
+        ordered = ordered[: most_steps * size]
+        rows = np.sort(ordered)
+    visit = np.empty(len(rows), np.int64)
+    visit[np.searchsorted(rows, ordered)] = job.state.step + np.arange(len(rows)) // size
+    at = torch.from_numpy(rows).to(device)
+    begun, busy = time.perf_counter(), time.thread_time()
+    job.state.method.begin_epoch(at, torch.from_numpy(visit).to(device), epoch)
+    drawn, drawing = time.perf_counter() - begun, time.thread_time() - busy
+    batches = _counted(job, job.images.batches(ordered, size))
+    try:
+        totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
+    except torch.cuda.OutOfMemoryError as error:
+        raise CurateError(
+            f"CUDA out of memory in epoch {epoch} at --batch {size} --crop {job.config.images.crop}; "
+            f"`--dry-run --batch {max(2, size // 2)}` says whether half of it fits"
+        ) from error
+    job.state.method.end_epoch(at, job.state.step)
+    seconds["step"] += drawn
+    totals.cpu_seconds += drawing
+    return totals, seconds
+
+
+def _counted(job: Job, batches: Iterator[Pixels]) -> Iterator[Pixels]:
+    for batch in batches:
+        for row, code in batch.bad:
+            job.examples.error[row] = code
+        if len(batch.rows) >= engine.FEWEST:
+            job.examples.visits[batch.rows.numpy()] += 1
+        yield batch
+
+
+def refuse_undecodable(job: Job) -> None:
+    """Say so where hardly an image of the store decodes.
+
+    Raises:
+        NothingLeft: too few to train on.
+    """
+    found = int((job.examples.error == 0).sum())
+    if found < engine.FEWEST:
+        raise NothingLeft(
+            f"{job.config.store}: only {found} of {len(job.index)} samples have an image that decodes, training needs "
+            f"{engine.FEWEST}; `curate index --check` names what is wrong with the others"
+        )
+
+
+def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, float]) -> dict[str, Any]:
+    """What an epoch's line of metrics.jsonl says of its training."""
+    return {
+        **totals.numbers(),
+        "learning_rate": engine.learning_rate(job.config, epoch),
+        "cpu_seconds": totals.cpu_seconds,
+        "images_per_second": totals.images / max(1e-9, seconds["load"] + seconds["step"]),
+        "peak_memory": peak_memory(job.setup.device),
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes this process has held so far: of the device's memory on CUDA, else of main memory."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,97 @@
+"""Plain pre-training on any shards: the engine with every weight 1, no target, no pruning.
+
+What curated shards are judged by, and what any other pipeline would do with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from curate.config.defaults import resolve
+from curate.config.schema import RunConfig, from_options
+from curate.errors import Misuse
+from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
+from curate.progress import Progress, Silent
+from curate.runs import checkpoint
+from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
+from curate.runs.prepare import fresh_examples, prepare, trainable
+from curate.runs.run_dir import claim, refuse_overlap, resume
+from curate.types import EpochReport
+from shards.io.json_files import from_json
+from shards.io.locks import locked
+from shards.store import open_index
+
+
+@dataclass(frozen=True)
+class PretrainSummary:
+    """What was trained.
+
+    Args:
+        images: that decode.
+        epochs, steps: trained in all; the last epoch may be a part of one.
+        loss: the pretext's mean over the last epoch.
+        seconds: of all epochs, this call's and earlier ones'.
+    """
+
+    images: int
+    epochs: int
+    steps: int
+    loss: float
+    seconds: float
+
+
+def pretrain(
+    store: str, out: Path, options: dict[str, Any], steps: int | None = None, progress: Progress | None = None
+) -> PretrainSummary:
+    """Train on every image of ``store`` alike; goes on where an earlier call was stopped.
+
+    Args:
+        store: a shard set.
+        out: run.json, checkpoints and metrics.jsonl go here.
+        options: of a run's configuration, by name.
+        steps: train for exactly so many, over as many epochs as that takes; None for the configuration's epochs.
+        progress: told what happens.
+
+    Raises:
+        Misuse, ShardError, CurateError: as `curate.runs.run.run`.
+    """
+    options = {**options, "store": store, "target": "", "method": "uniform"}
+    if steps is not None and "epochs" in options:
+        raise Misuse("--steps and --epochs both say how long to train; give one")
+    config = from_options(options)
+    refuse_overlap(config, out)
+    with locked(out):
+        return _pretrain(config, out, steps, progress or Silent())
+
+
+def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
+    if steps is not None:
+        config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
+    job = prepare(config, out)
+    claim(job, out, said)
+    done, last = resume(job, out, said), int(job.config.train.epochs or 0)
+    said.begin(last, done)
+    with said:
+        for epoch in range(done + 1, last + 1):
+            rows = trainable(job.examples)
+            said.epoch(epoch, len(rows), len(job.index))
+            totals, seconds = train_on(job, rows, epoch, said, None if steps is None else steps - job.state.step)
+            refuse_undecodable(job)
+            checkpoint.save(out, epoch, job.setup.network, job.state, job.examples)
+            report = EpochReport(epoch, totals.images, len(rows), 0, numbers_of(job, totals, epoch, seconds), seconds)
+            append_metrics(out / METRICS, report)
+            checkpoint.finish(out, epoch, job.state, 0)
+            said.report(report)
+    loss = from_json(read_metrics(out)[-1])["pretext_loss"]
+    return PretrainSummary(len(trainable(job.examples)), last, job.state.step, loss, seconds_spent(out))
+
+
+def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
+    """The passes over the store that ``steps`` steps begin."""
+    place = Path(config.index) if config.index else None
+    index = open_index(config.store, place, image=config.image, made_at=out / "index.parquet")
+    batch = int(resolve(config, labelled=True).train.batch or 0)
+    a_pass = -(-len(trainable(fresh_examples(index))) // batch)
+    return max(1, -(-steps // max(1, a_pass)))

@@ -1,0 +1,105 @@
+"""Shards rewritten while a run goes on, so that later epochs read only what is kept; and the curated set at its end.
+
+A generation is always written from the store, never from another generation, so it is right whatever came before.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from curate.data.image_store import Shelf, default_workers
+from curate.ledger import manifest
+from curate.progress import Progress
+from curate.runs.prepare import Job
+from curate.types import ERRORS, Codes, Ints
+from shards.errors import NoSpace
+from shards.rewriting import marker as curated_set
+from shards.rewriting.finalize import RewriteSummary
+from shards.rewriting.rewrite import RewriteOptions, rewrite
+
+#: Under `--rewrite auto`, shards are rewritten when more than this share of what they hold is pruned.
+REWRITE_ABOVE = 0.5
+
+
+def folder(out: Path, generation: int) -> Path:
+    """shards/generation=1."""
+    return out / "shards" / f"generation={generation}"
+
+
+def take_up(job: Job, out: Path, generation: int) -> None:
+    """Read on from a generation of an earlier call, and remove what came after it.
+
+    The store holds everything: it is read where there is no generation (0), or none any more.
+    """
+    for path in (out / "shards").glob("generation=*"):
+        if int(path.name.removeprefix("generation=")) > generation:
+            shutil.rmtree(path)
+    if folder(out, generation).is_dir():
+        job.images.shelf = _shelf(folder(out, generation))
+    job.generation = generation
+
+
+def advance(job: Job, out: Path, epoch: int, said: Progress) -> int:
+    """Rewrite the shards after an epoch if the policy says so, and read on from them. Returns the generation in use.
+
+    A disk that is too small is no reason to stop: the shards at hand hold everything.
+    """
+    held, kept = len(job.images.shelf.rows), int(job.examples.kept.sum())
+    policy = job.config.machine.rewrite
+    wanted = {"auto": kept < (1 - REWRITE_ABOVE) * held, "always": kept < held, "end": False}[policy]
+    if not wanted or epoch == job.config.train.epochs:
+        return job.generation
+    generation = job.generation + 1
+    try:
+        _rewrite(job, out, epoch, folder(out, generation), said)
+    except NoSpace as error:
+        said.note(f"shards not rewritten after epoch {epoch}: {error}")
+        return job.generation
+    job.images.shelf = _shelf(folder(out, generation))
+    job.generation = generation
+    return generation
+
+
+def drop_superseded(job: Job, out: Path, generation: int) -> None:
+    """Remove generations before the one in use; after its checkpoint, never before."""
+    if job.config.machine.keep_generations:
+        return
+    for path in (out / "shards").glob("generation=*"):
+        if int(path.name.removeprefix("generation=")) < generation:
+            shutil.rmtree(path)
+
+
+def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
+    """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there."""
+    summary = _rewrite(job, out, epoch, out / "curated", said)
+    if not job.config.machine.keep_generations and (out / "shards").is_dir():
+        shutil.rmtree(out / "shards")
+    return summary
+
+
+def undecodable_rows(error: Codes) -> Ints:
+    """The rows whose image was read and does not decode, from the codes of all rows."""
+    known_before = [0, ERRORS.index("no-image"), ERRORS.index("unsafe-name")]
+    return np.flatnonzero(~np.isin(error, known_before)).astype(np.int64)
+
+
+def _rewrite(job: Job, out: Path, epoch: int, to: Path, said: Progress) -> RewriteSummary:
+    table, _ = manifest.read(manifest.path_of(out, epoch))
+    options = RewriteOptions(
+        shard_size=job.config.output.shard_size,
+        workers=default_workers() if job.config.machine.workers is None else max(1, job.config.machine.workers),
+        rename=job.config.output.rename == "prefix",
+        undecodable="keep" if job.config.output.undecodable == "keep" else "drop",
+    )
+    broken = undecodable_rows(job.examples.error)
+    with said.shards("rewriting"):
+        return rewrite(job.index, table, to, undecodable=broken, options=options)
+
+
+def _shelf(at: Path) -> Shelf:
+    rows = pq.read_table(at / "manifest.parquet", columns=["row"])["row"].to_numpy()
+    return Shelf(curated_set.load_curated(at), rows)

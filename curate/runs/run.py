@@ -1,0 +1,180 @@
+"""A run: epoch -> ledger -> prune -> manifest -> (rewrite) -> metrics -> checkpoint, and at the end the curated shards.
+
+The only place where engine, pruner, ledger, manifest and rewrite meet. Every file of an epoch is written before its
+checkpoint's marker, and the same again after a kill, so a resumed run leaves the bytes of one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from curate.config.schema import RunConfig
+from curate.errors import NothingLeft
+from curate.ledger import ledger, manifest, pruner
+from curate.ledger.metrics import METRICS, append_metrics
+from curate.progress import Progress, Silent
+from curate.runs import checkpoint, reshard
+from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
+from curate.runs.prepare import Job, prepare, trainable
+from curate.runs.run_dir import claim, refuse_overlap, resume
+from curate.training import engine
+from curate.types import ERRORS, Beliefs, EpochReport, Ints, Mask, Stamp
+from shards.io.locks import locked
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a finished run says.
+
+    Args:
+        run: the run directory.
+        examples: of the store.
+        kept: in the last manifest.
+        epochs: trained in all.
+        seconds: of this call.
+        curated: the folder of curated shards.
+    """
+
+    run: str
+    run_id: str
+    examples: int
+    kept: int
+    epochs: int
+    seconds: float
+    curated: str
+
+
+def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSummary:
+    """Train, weight, prune and rewrite; goes on where an earlier call was stopped.
+
+    Args:
+        config: what to do; `curate.config.schema.from_options` makes one.
+        out: the run directory, new or of the same run.
+        progress: told what happens; None for silence.
+
+    Raises:
+        Misuse: ``out`` lies in the store or the target, or the configuration cannot be meant.
+        RunMismatch: ``out`` holds another run.
+        Busy: another process is at work in ``out``.
+        NothingLeft: pruning would leave less than one batch; no curated set is written.
+        NonFinite: training diverged; the last checkpoint is intact.
+        ShardError: the store is not readable, or the disk too small for the curated shards (all else is there then).
+    """
+    started, said = time.perf_counter(), progress or Silent()
+    refuse_overlap(config, out)
+    with locked(out):
+        return _run(config, out, said, started)
+
+
+def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSummary:
+    job = prepare(config, out)
+    run_id = claim(job, out, said)
+    done = resume(job, out, said)
+    last = int(job.config.train.epochs or 0)
+    for note in job.notes:
+        said.note(note)
+    said.begin(last, done)
+    with said:
+        for epoch in range(done + 1, last + 1):
+            one_epoch(job, out, run_id, epoch, said)
+    ledger.write_final(out)
+    shared = reshard.curated(job, out, last, said).shared_keys
+    if shared:
+        said.note(f"{shared} kept keys are in several shards: readers that ignore shards mix them; see --rename prefix")
+    kept, seconds = int(job.examples.kept.sum()), round(time.perf_counter() - started, 3)
+    return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"))
+
+
+def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None:
+    """One epoch and everything it leaves behind, the checkpoint's marker last.
+
+    Args:
+        job: claimed for ``out`` and brought to the epoch before, by `curate.runs.run_dir`.
+        out: the run directory, locked.
+        run_id: its own.
+        epoch: from 1.
+        said: told what happens.
+
+    Raises:
+        As `run`.
+    """
+    config, examples = job.config, job.examples
+    live = np.flatnonzero(examples.kept).astype(np.int64)
+    said.epoch(epoch, len(live), len(job.index))
+    totals, seconds = train_on(job, trainable(examples), epoch, said)
+    beliefs = beliefs_of(job, live)
+    lam, rho = float(config.prune.lam or 0), config.prune.rho
+    stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)
+    with _timed(seconds, "prune"):
+        kept, below = _judge(job, beliefs, epoch), pruner.below(beliefs, lam)
+    with _timed(seconds, "ledger"):
+        digest = ledger.write(ledger.path_of(out, epoch), beliefs, below, _names(job, live), kept, stamp)
+    _refuse_too_few(job, out, kept & pruner.decodable(beliefs), epoch)
+    with _timed(seconds, "prune"):
+        examples.kept[live[~kept]] = False
+        rule = pruner.rule_in_words(beliefs, lam, rho) if job.state.method.prunes else "drop none for its weight"
+        origin = manifest.Origin(rule, len(live), digest, stamp)
+        manifest.write(manifest.path_of(out, epoch), _names(job, live[kept]), live[kept], origin)
+    with _timed(seconds, "rewrite"):
+        generation = reshard.advance(job, out, epoch, said)
+    with _timed(seconds, "checkpoint"):
+        checkpoint.save(out, epoch, job.setup.network, job.state, examples)
+    numbers = numbers_of(job, totals, epoch, seconds)
+    numbers |= {"mean_belief": float(beliefs.mean.mean(dtype=np.float64))}
+    report = EpochReport(epoch, totals.images, int(kept.sum()), int((~kept).sum()), numbers, seconds)
+    append_metrics(out / METRICS, report)
+    checkpoint.finish(out, epoch, job.state, generation)
+    reshard.drop_superseded(job, out, generation)
+    said.report(report)
+
+
+def beliefs_of(job: Job, rows: Ints) -> Beliefs:
+    """What is believed of ``rows`` now."""
+    mean, a, b = job.state.method.summary(rows)
+    visits = job.examples.visits[rows].astype(np.int32)
+    return Beliefs(rows, mean, visits, job.examples.error[rows], a, b)
+
+
+def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
+    """Who is in the epoch's manifest: judged by the pruner after the warm-up, where the method prunes at all; the
+    undecodable by their own option."""
+    config, kept = job.config, pruner.decodable(beliefs)
+    if job.state.method.prunes and epoch > config.belief.warmup:
+        kept = pruner.keep(beliefs, float(config.prune.lam or 0), config.prune.rho)
+    if config.output.undecodable == "keep":
+        kept |= (beliefs.error > 0) & (beliefs.error != ERRORS.index("unsafe-name"))
+    return kept
+
+
+def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
+    size, config = int(job.config.train.batch or 0), job.config
+    # A store smaller than one batch is pruned all the same, as long as it can be trained on.
+    whole = job.state.method.prunes and (job.examples.error == 0).sum() >= size
+    fewest = size if whole else engine.FEWEST
+    if usable.sum() >= fewest:
+        return
+    refuse_undecodable(job)
+    last = manifest.path_of(out, epoch - 1) if epoch > 1 else "none"
+    constants = f"--lam {config.prune.lam:g} --rho {config.prune.rho:g} --eta {config.belief.eta or 0:g}"
+    raise NothingLeft(
+        f"after epoch {epoch} only {usable.sum()} images would be kept, less than a batch ({fewest}), with "
+        f"{constants}; the last manifest is {last}; lower --lam or --eta, or raise --rho"
+    )
+
+
+def _names(job: Job, rows: Ints) -> pa.Table:
+    return job.index.table.select(["shard", "key"]).take(pa.array(rows))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started

@@ -1,0 +1,1 @@
+"""Comparing methods: score tables, Friedman's test, diagrams, plots."""

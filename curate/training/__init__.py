@@ -1,0 +1,1 @@
+"""The engine: look-ahead, meta-gradients, the loop over steps."""

@@ -1,0 +1,321 @@
+"""The loop over the steps of an epoch: plain SGD on the store, and beside it the exact meta-gradient of the target.
+
+Owns theta, its velocity and the signal. What is trained on comes as batches of pixels; what is judged, written and
+kept is decided elsewhere. A step is pure functions on parameters, and nothing in it waits for the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from curate.config.schema import RunConfig
+from curate.data.decode import Pixels
+from curate.errors import NonFinite
+from curate.metalosses.base import MetaLoss
+from curate.methods.base import Method
+from curate.models.networks import Network, Parameters, functional, hollow, in_half
+from curate.pretexts.base import Pretext
+from curate.rng import generator
+from curate.training import evaluators, ghost_products, lookahead, signal
+
+#: Steps between two looks at the device: for the latch of a non-finite loss and for the progress line.
+LOOK_EVERY = 50
+#: A batch with fewer images is passed over: batch norm needs two.
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What stays the same for a run.
+
+    Args:
+        config: resolved.
+        network: owns the running statistics of batch norm; its parameters are the starting theta.
+        pretext: the store's task.
+        meta_loss: the target's loss; None for a method that does not learn.
+        device: where everything runs.
+        autocast: dtype of the plain and the meta forward under autocast; None for float32.
+    """
+
+    config: RunConfig
+    network: nn.Module
+    pretext: Pretext
+    meta_loss: MetaLoss | None
+    device: torch.device
+    autocast: torch.dtype | None = None
+    bare: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bare", hollow(self.network))
+
+    @property
+    def meta_network(self) -> nn.Module:
+        """The module of the meta-forward: without running statistics, unless they are to move."""
+        return self.network if self.config.meta.meta_updates_bn else self.bare
+
+
+@dataclass
+class State:
+    """What a step changes, and a checkpoint holds.
+
+    `evaluator` is chosen at the first step that needs one, and again where the setup is another (its arithmetic, say);
+    one that is put there by hand stays.
+    """
+
+    theta: Parameters
+    velocity: Parameters
+    method: Method
+    signal: signal.Signal
+    step: int = 0
+    evaluator: evaluators.Evaluator | None = None
+    chosen_for: Setup | None = None
+
+
+@dataclass
+class Totals:
+    """Sums over an epoch, on the device.
+
+    `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
+    epoch took of this thread's processor time, in which waiting does not count. What a step adds waits in ``pending``
+    until somebody looks.
+    """
+
+    sums: Tensor
+    first_bad: Tensor
+    zero: Tensor
+    steps: int = 0
+    images: int = 0
+    cpu_seconds: float = 0.0
+    pending: list[tuple[int, tuple[Tensor, ...]]] = field(default_factory=list)
+
+    @classmethod
+    def fresh(cls, device: torch.device) -> Totals:
+        """Zero."""
+        sums = torch.zeros(5, dtype=torch.float64, device=device)
+        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), torch.zeros((), device=device))
+
+    def add(self, step: int, k: int, loss: Tensor, meta: Tensor, square: Tensor, odd: Tensor, weight: Tensor) -> None:
+        """Count one step; never waits for the device."""
+        self.steps, self.images = self.steps + 1, self.images + k
+        self.pending.append((step, (loss.detach(), meta.detach(), square, odd, weight)))
+
+    def fold(self) -> None:
+        """Sum up what is pending; never waits for the device."""
+        if not self.pending:
+            return
+        steps = torch.tensor([step for step, _ in self.pending], device=self.sums.device)
+        columns = [torch.stack(column).double() for column in zip(*(parts for _, parts in self.pending))]
+        self.sums += torch.stack(columns).sum(1)
+        bad = torch.where(torch.isfinite(columns[0]), torch.iinfo(torch.int64).max, steps).min()
+        found = (self.first_bad < 0) & (bad < torch.iinfo(torch.int64).max)
+        self.first_bad = torch.where(found, bad, self.first_bad)
+        self.pending.clear()
+
+    def numbers(self) -> dict[str, float]:
+        """Means over the steps so far. Waits for the device."""
+        self.fold()
+        loss, meta, square, odd, weight = self.sums.tolist()
+        steps = max(1, self.steps)
+        return {
+            "pretext_loss": loss / steps,
+            "meta_loss": meta / steps,
+            "meta_gradient_rms": (square / steps) ** 0.5,
+            "nonfinite_rows": odd,
+            "mean_weight": weight / steps,
+        }
+
+
+Progress = Callable[[int, dict[str, float]], None]
+
+
+def begin(setup: Setup, method: Method) -> State:
+    """The state before the first step: theta from the network, no velocity."""
+    theta = {name: x.detach().clone().requires_grad_() for name, x in setup.network.named_parameters()}
+    velocity = {name: torch.zeros_like(x) for name, x in theta.items()}
+    return State(theta, velocity, method, signal.Signal.fresh(setup.device))
+
+
+def learning_rate(config: RunConfig, epoch: int) -> float:
+    """The rate of an epoch (from 1): divided by 10 after each epoch in ``lr_drops``."""
+    assert config.train.lr is not None
+    drops = sum(epoch > drop for drop in config.train.lr_drops or ())
+    return float(config.train.lr * 0.1**drops)
+
+
+def train_epoch(
+    setup: Setup, state: State, epoch: int, batches: Iterable[Pixels], progress: Progress | None = None
+) -> tuple[Totals, dict[str, float]]:
+    """One pass over ``batches``, one step each; a batch with fewer than 2 images is passed over.
+
+    Args:
+        setup: the run's constants.
+        state: changed in place.
+        epoch: from 1.
+        batches: pixels on the device, in the epoch's order.
+        progress: called after each step with the images done and, now and then, the running means.
+
+    Returns:
+        The totals, and the seconds spent waiting for data ("load") and computing ("step").
+
+    Raises:
+        NonFinite: the loss or the parameters are no longer numbers; the message names the step.
+    """
+    totals, seconds, lr = Totals.fresh(setup.device), {"load": 0.0, "step": 0.0}, learning_rate(setup.config, epoch)
+    learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
+    setup.network.train()
+    setup.bare.train()
+    step = _plain_step
+    if learning:
+        step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
+    clock, busy = time.perf_counter(), time.thread_time()
+    for batch in batches:
+        seconds["load"] += (now := time.perf_counter()) - clock
+        if len(batch.rows) >= FEWEST:
+            step(setup, state, epoch, lr, batch, totals)
+        state.step += 1
+        look = totals.steps % LOOK_EVERY == 1
+        if look:
+            _raise_if_latched(totals, epoch, lr)
+        if progress is not None:
+            progress(len(batch.rows), totals.numbers() if look else {})
+        seconds["step"] += (clock := time.perf_counter()) - now
+    _raise_if_latched(totals, epoch, lr)
+    totals.cpu_seconds = time.thread_time() - busy  # once an epoch: on some systems a look takes as long as a step
+    _raise_if_broken(state, epoch, lr)
+    return totals, seconds
+
+
+def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
+    """h = dM/dw of one batch at the state's parameters and weights, shape (k,); the state is left as it was.
+
+    What a step computes before the signal is refined: for measuring one arithmetic against another.
+    """
+    lr, theta, velocity = learning_rate(setup.config, 1), state.theta, state.velocity
+    buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
+    source = _source_pass(setup, state, 1, batch)
+    _advance(setup, state, source.gradient(state.method.weights(batch.rows.to(setup.device))), lr)
+    target = _target_pass(setup, state, 1)
+    state.theta, state.velocity = theta, velocity
+    for name, x in setup.network.named_buffers():
+        x.copy_(buffers[name])
+    return -lr / len(batch.rows) * source.along_target(target)
+
+
+def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    weights = state.method.weights(rows)
+    losses = _losses(setup, state, epoch, batch)(_network(setup, setup.network, state.theta))
+    _advance(setup, state, lookahead.gradient((weights * losses).sum() / len(weights), state.theta), lr)
+    zero = totals.zero
+    totals.add(state.step, len(weights), losses.mean(), zero, zero, zero, weights.mean())
+
+
+def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The look-ahead step, the target's loss after it, and the products with the gradients before it."""
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    source, weights = _source_pass(setup, state, epoch, batch), state.method.weights(rows)
+    _advance(setup, state, source.gradient(weights), lr)
+    learnt = _learn(setup, state, epoch, lr, rows, source)
+    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+
+
+def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The weights of a batch from its own meta-gradient at w = 0, where the look-ahead is the parameters themselves;
+    then the step with them (Ren et al. 2018)."""
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    source = _source_pass(setup, state, epoch, batch)
+    learnt = _learn(setup, state, epoch, lr, rows, source)
+    weights = state.method.weights(rows)
+    _advance(setup, state, source.gradient(weights), lr)
+    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+
+
+def _learn(
+    setup: Setup, state: State, epoch: int, lr: float, rows: Tensor, source: evaluators.SourcePass
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One target batch at the state's parameters, and the method's update by it.
+
+    Returns:
+        The meta-loss, the mean square of the finite h, and how many are not finite: device scalars.
+    """
+    belief, rate = setup.config.belief, lr / len(rows)
+    target = _target_pass(setup, state, epoch)
+    if signal.needs_gradient(belief):
+        products = source.along(signal.direction(state.signal, target.gradient(), rate, belief))
+    else:
+        products = source.along_target(target)
+    h = -rate * products
+    refined = signal.refine(state.signal, h, belief)
+    state.method.update(rows, refined.signal, state.step)
+    return target.loss, refined.mean_square, refined.nonfinite
+
+
+def _losses(setup: Setup, state: State, epoch: int, batch: Pixels) -> lookahead.Losses:
+    """The pretext's losses of one view of the batch, as a function of a network."""
+    view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
+    return partial(setup.pretext.losses, view=view)
+
+
+def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> evaluators.SourcePass:
+    """The forward over the batch; moves the running statistics once."""
+    losses = _losses(setup, state, epoch, batch)
+    if state.evaluator is None or (state.chosen_for is not None and state.chosen_for is not setup):
+        state.evaluator, state.chosen_for = choose_evaluator(setup, state.theta, losses), setup
+    return state.evaluator.source(state.theta, losses)
+
+
+def _target_pass(setup: Setup, state: State, epoch: int) -> evaluators.TargetPass:
+    """The meta-loss of a fresh target batch at the state's parameters."""
+    assert setup.meta_loss is not None
+    assert state.evaluator is not None
+    loss = partial(setup.meta_loss.loss, batch=setup.meta_loss.batch(epoch, state.step))
+    return state.evaluator.target(state.theta, loss)
+
+
+def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) -> evaluators.Evaluator:
+    """The layers' tape where the network allows it and a first batch confirms it, else the tangent."""
+    if setup.autocast is None and ghost_products.refusal(setup.network) is None:
+        found = ghost_products.Taped(setup.network)
+        if evaluators.agree(found, setup.bare, theta, losses):
+            return found
+    bind = partial(_network, setup, setup.network)
+    return evaluators.Tangent(bind, partial(_network, setup, setup.meta_network), setup.bare)
+
+
+def _advance(setup: Setup, state: State, grads: Parameters, lr: float) -> None:
+    train = setup.config.train
+    assert train.momentum is not None
+    assert train.weight_decay is not None
+    state.theta, state.velocity = lookahead.sgd_step(
+        state.theta, state.velocity, grads, lr, train.momentum, train.weight_decay
+    )
+
+
+def _network(setup: Setup, module: nn.Module, theta: Parameters) -> Network:
+    return in_half(functional(module, theta), setup.autocast, setup.device)
+
+
+def _raise_if_latched(totals: Totals, epoch: int, lr: float) -> None:
+    totals.fold()
+    step = int(totals.first_bad)
+    if step >= 0:
+        raise NonFinite(
+            f"epoch {epoch}, step {step}: the training loss is not finite; the last checkpoint is intact; "
+            f"start again in a new --out with a smaller --lr (now {lr:g})"
+        )
+
+
+def _raise_if_broken(state: State, epoch: int, lr: float) -> None:
+    """The last step's gradient shows in no loss any more: look at the parameters themselves."""
+    whole = torch.stack([torch.isfinite(x).all() for x in state.theta.values()]).all()
+    if not bool(whole):
+        raise NonFinite(
+            f"epoch {epoch}, step {state.step - 1}: the parameters are not finite; the last checkpoint is intact; "
+            f"start again in a new --out with a smaller --lr (now {lr:g})"
+        )

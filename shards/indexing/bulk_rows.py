@@ -1,0 +1,132 @@
+"""The rows of a shard in which nothing is odd, made from all its members at once: the fast half of `shards.indexing.scan`.
+
+Regular is what nearly every shard is: plain members with ASCII names, the members of a sample side by side, every
+sample with one image. Gives up on anything else; `shards.indexing.sample` and `shards.indexing.lint` then do the same work member
+by member, with the same rows, and tell what is odd.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.indexing.sample import image_rank
+from shards.indexing.schema import ROW
+from shards.tar.bulk_walk import Run
+from shards.tar.walk import FOLDER, OTHER, Member
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
+
+
+def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str]] | None:
+    """The rows, as `shards.indexing.schema.ROW` has them, and the images by last suffix; None where anything is odd.
+
+    Args:
+        pieces: the members of one shard, in tar order.
+        wanted: the extension that is the image; None takes any that is one.
+    """
+    runs = [piece for piece in pieces if isinstance(piece, Run)]
+    if not runs or not all(isinstance(piece, Run) or _is_passed_over(piece) for piece in pieces):
+        return None
+    names, starts, bodies, sizes, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
+    fields = _trimmed(names)
+    stops = None if _are_odd(fields) else _key_stops(fields)
+    if stops is None:
+        return None
+    goes_on = _same_keys(fields, stops)
+    first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    last = np.append(first[1:], len(fields)) - 1
+    keys = _texts(fields[first], np.zeros_like(first), stops[first])
+    apart = (starts[1:] != ends[:-1])[goes_on].any() or pc.count_distinct(keys).as_py() != len(keys)
+    extensions = pc.ascii_lower(_texts(fields, stops + 1, np.count_nonzero(fields, axis=1))).dictionary_encode()
+    images = None if apart else _images(extensions, first, last, wanted)
+    if images is None or not sizes[images].all():
+        return None
+    image = extensions.dictionary.take(extensions.indices.take(pa.array(images)))
+    columns = [
+        keys,
+        pa.array(starts[first]),
+        pa.array(ends[last] - starts[first]),
+        image,
+        pa.array(bodies[images]),
+        pa.array(sizes[images]),
+        pa.array((last - first + 1).astype(np.int32)),
+        pa.nulls(len(first), ROW.field("extents").type),
+    ]
+    return pa.record_batch(columns, schema=ROW), _by_suffix(image)
+
+
+def _is_passed_over(member: Member) -> bool:
+    """Folders and devices are in no sample; only their names may be odd."""
+    return member.kind in (FOLDER, OTHER) and member.name.isascii()
+
+
+def _trimmed(fields: Bytes) -> Bytes:
+    """Name fields without the columns that no name reaches."""
+    reached = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
+    return fields[:, : int(reached[-1]) + 1] if reached.size else fields[:, :1]
+
+
+def _are_odd(fields: Bytes) -> bool:
+    """Whether a name is not ASCII, may be unsafe or hidden, or has what the pattern of keys treats in its own way."""
+    is_dot, is_end = fields == _DOT, fields == 0
+    return bool(
+        fields.max() > 127
+        or (fields == _LINE_FEED).any()
+        or (fields[:, 0] == _SLASH).any()
+        or (fields[:, :2] == _UNDERSCORE).all(axis=1).any()
+        or (is_dot[:, :-1] & is_dot[:, 1:]).any()
+        or (is_end[:, :-1] & ~is_end[:, 1:]).any()
+    )
+
+
+def _key_stops(fields: Bytes) -> Ints | None:
+    """Where each key ends: the first dot of the base name; None where a name has none, or begins with it there."""
+    columns, is_slash = np.arange(fields.shape[1]), fields == _SLASH
+    base = np.where(is_slash, columns + 1, 0).max(axis=1) if is_slash.any() else np.zeros(len(fields), np.int64)
+    dots = (fields == _DOT) & (columns >= base[:, None])
+    stops: Ints = dots.argmax(axis=1)
+    return stops if (stops > base).all() else None
+
+
+def _same_keys(fields: Bytes, stops: Ints) -> Mask:
+    """Shape (n - 1,): which members have the key of the one before."""
+    behind = np.arange(fields.shape[1]) > stops[1:, None]
+    same: Mask = ((fields[1:] == fields[:-1]) | behind).all(axis=1)
+    return same
+
+
+def _texts(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
+    """The pieces of ASCII fields from ``begins`` up to ``stops``."""
+    columns = np.arange(fields.shape[1])
+    letters = fields[(columns >= begins[:, None]) & (columns < stops[:, None])]
+    offsets = np.concatenate(([0], np.cumsum(stops - begins))).astype(np.int32)
+    return pa.StringArray.from_buffers(len(fields), pa.py_buffer(offsets), pa.py_buffer(letters))
+
+
+def _images(extensions: pa.DictionaryArray, first: Ints, last: Ints, wanted: str | None) -> Ints | None:
+    """The place of each sample's image; None where one has none or several, or an extension twice."""
+    known = extensions.dictionary.to_pylist()
+    codes = extensions.indices.to_numpy().astype(np.int64)
+    sample = np.repeat(np.arange(len(first)), last - first + 1)
+    if not np.diff(np.sort(sample * len(known) + codes)).all():
+        return None  # an extension twice in one sample
+    ranks = np.array([image_rank(one, one.rpartition(".")[2], wanted) for one in known])[codes]
+    images = np.flatnonzero((ranks > 0) & (ranks == np.maximum.reduceat(ranks, first)[sample]))
+    return images if np.array_equal(sample[images], np.arange(len(first))) else None
+
+
+def _by_suffix(image: pa.StringArray) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for one in pc.value_counts(image).to_pylist():
+        counts[one["values"].rpartition(".")[2]] += one["counts"]
+    return counts

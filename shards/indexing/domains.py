@@ -1,0 +1,138 @@
+"""Which domain each sample of a store comes from, where that is on record: ``domains.parquet`` beside the shards.
+
+Owns the file (FORMAT.md) and its alignment with an index by (shard, key). A domain is for scoring, and for the method
+that is told it; nothing here guesses one.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards.errors import Misuse, ShardError
+from shards.indexing.index import Index
+from shards.io import remote
+from shards.io.atomic import publishing
+from shards.io.json_files import from_json
+
+FORMAT_VERSION = 1
+FILE_NAME = "domains.parquet"
+#: As in a ledger: plain strings to every reader, so that the two join; Parquet encodes them by dictionary.
+SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("shard", "key", "domain")])
+_FOOTER = b"curate.domains"
+#: Kinds of letters that no name has: controls, halves of a pair (bytes that are no UTF-8), ends of line and paragraph.
+_NO_LETTERS = {"Cc", "Cs", "Zl", "Zp"}
+
+
+@dataclass(frozen=True)
+class Domains:
+    """The domain of every row of an index.
+
+    Args:
+        names: of the domains.
+        codes: shape (rows,), int32: the place in ``names`` of each row's domain.
+    """
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int32]
+
+    def own(self, name: str) -> npt.NDArray[np.bool_]:
+        """Shape (rows,): whether a row is of the domain ``name``.
+
+        Raises:
+            Misuse: no such domain; the message names those there are.
+        """
+        if name not in self.names:
+            known = ", ".join(sorted(self.names))
+            raise Misuse("no such domain in the store", expected=known, found=name, todo="name one of these")
+        return np.asarray(self.codes == self.names.index(name))
+
+
+def check_name(name: str, place: str) -> None:
+    """Refuse a name that cannot stand in a file of domains, in a key, or in a line of text.
+
+    Args:
+        place: where it was found, for the message.
+
+    Raises:
+        Misuse: the name is empty, ``.`` or ``..``, is not UTF-8, or has a control character.
+    """
+    if name in ("", ".", "..") or any(unicodedata.category(letter) in _NO_LETTERS for letter in name):
+        expected = "a line of UTF-8 without control characters"
+        raise Misuse("no name of a domain", shard=place, expected=expected, found=ascii(name), todo="rename it")
+
+
+def save(index: Index, domains: Domains, path: Path) -> None:
+    """Write the domains of all rows of ``index``, in its order.
+
+    Raises:
+        Misuse: as `check_name`.
+    """
+    for name in domains.names:
+        check_name(name, str(path))
+    column = pa.DictionaryArray.from_arrays(pa.array(domains.codes, pa.int32()), pa.array(domains.names, pa.string()))
+    table = pa.table([index.table["shard"], index.table["key"], column], names=SCHEMA.names).cast(SCHEMA)
+    footer = {_FOOTER: json.dumps({"version": FORMAT_VERSION}).encode()}
+    with publishing(path) as file:
+        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
+
+
+def load(index: Index) -> Domains:
+    """The domains recorded beside the shards of ``index``; samples that it does not hold are passed over.
+
+    Raises:
+        ShardError: there is no such file, it is damaged or of another format, or lacks a sample of the index.
+    """
+    if remote.is_url(index.root):
+        raise ShardError("domains are read beside local shards only", shard=index.root, todo="copy the store")
+    path = Path(index.root) / FILE_NAME
+    return _align(index, _read(path), path)
+
+
+def _read(path: Path) -> pa.Table:
+    todo = f"write it again: columns {', '.join(SCHEMA.names)}, as FORMAT.md says"
+    try:
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        footer = from_json((table.schema.metadata or {})[_FOOTER])
+        version = footer["version"]
+        table = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
+    except FileNotFoundError as error:
+        todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
+        raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        detail = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ShardError(f"not a whole file of domains ({detail})", shard=str(path), todo=todo) from error
+    if version != FORMAT_VERSION:
+        raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=version)
+    return table
+
+
+def _align(index: Index, table: pa.Table, path: Path) -> Domains:
+    column = table["domain"].combine_chunks().dictionary_encode()
+    names, codes = tuple(column.dictionary.to_pylist()), column.indices.to_numpy()
+    lines = pa.table({**_identity(table), "line": np.arange(len(table))})
+    rows = pa.table({**_identity(index.table), "row": np.arange(len(index))})
+    found = rows.join(lines, ["shard", "key"], join_type="left outer").sort_by("row")
+    if found["line"].null_count:
+        unknown = found.filter(found["line"].is_null())
+        raise ShardError(
+            f"{path.name} has no domain for {len(unknown)} samples of the store, the first of them this",
+            shard=unknown["shard"][0].as_py(),
+            key=unknown["key"][0].as_py(),
+            todo="write it for the shards as they are",
+        )
+    if len(found) > len(index):
+        raise ShardError("a sample has two domains", shard=str(path), todo="write every sample once")
+    return Domains(names, np.asarray(codes[found["line"].to_numpy()], np.int32))
+
+
+def _identity(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return {name: pc.cast(table[name], pa.large_string()) for name in ("shard", "key")}

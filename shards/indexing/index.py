@@ -1,0 +1,295 @@
+"""The index of a shard set: one row a sample, in reading order, with the place of its bytes.
+
+Owns the table, its file (Parquet, the set described in the footer), and the comparison with the shards as they are.
+How one shard becomes rows is `shards.indexing.scan`'s. The format is described in FORMAT.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards.errors import Misuse, NotShards, ShardError, ShardsChanged
+from shards.faults import Fault
+from shards.indexing.scan import Scan, Shard, scan
+from shards.indexing.schema import ROW
+from shards.io import remote
+from shards.io.atomic import publishing
+from shards.io.json_files import from_json
+from shards.io.parallel import map_shards
+from shards.io.shard_set import ShardSet, locate
+
+__all__ = ["Index", "Report", "Shard", "build", "choose", "compare", "load", "save"]
+
+FORMAT_VERSION = 1
+FILE_NAME = "index.parquet"
+SHARD = pa.field("shard", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+SCHEMA = pa.schema([SHARD, *ROW])
+_FOOTER = b"curate.index"
+#: Keys that occur in several shards are named one by one up to this many.
+_MOST_NAMED = 1000
+
+
+@dataclass(frozen=True)
+class Index:
+    """The samples of a shard set; a row is a sample's place in ``table``.
+
+    Args:
+        root: folder or URL prefix of the shards.
+        shards: in reading order, empty ones included.
+        table: columns of `SCHEMA`, sorted by shard (in the order of ``shards``) and offset of the first member.
+    """
+
+    root: str
+    shards: tuple[Shard, ...]
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def path(self, number: int) -> str:
+        """The path or URL under which shard ``number`` is opened."""
+        return locate(self.root, self.shards[number].path)
+
+    @cached_property
+    def shard_numbers(self) -> npt.NDArray[np.int32]:
+        """Shape (rows,): the place in ``shards`` of each row's shard; never falls."""
+        paths = pa.array([shard.path for shard in self.shards], pa.string())
+        column = self.table["shard"].unify_dictionaries().combine_chunks()
+        places = pc.index_in(column.dictionary, value_set=paths).to_numpy(zero_copy_only=False)
+        return np.asarray(places[column.indices.to_numpy()], np.int32) if len(self) else np.zeros(0, np.int32)
+
+    def rows(self, number: int) -> range:
+        """The rows of shard ``number``."""
+        first, end = np.searchsorted(self.shard_numbers, [number, number + 1])
+        return range(int(first), int(end))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over shards and rows: the same wherever the store lies, another where a header or a choice differs."""
+        digest = hashlib.sha256(json.dumps([FORMAT_VERSION, [asdict(shard) for shard in self.shards]]).encode())
+        for name in ("offset", "size", "image_offset", "image_size"):
+            column = pc.fill_null(self.table[name], -1).to_numpy()
+            digest.update(np.ascontiguousarray(column, "<i8").tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found while indexing: counts, images by last suffix (with a check: those that decode), and faults."""
+
+    shards: int
+    samples: int
+    images: dict[str, int]
+    bytes: int
+    faults: tuple[Fault, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON form: ``shards``, ``samples``, ``images``, ``bytes``, ``faults``."""
+        return {**asdict(self), "faults": [fault.record() for fault in self.faults]}
+
+
+def build(
+    shard_set: ShardSet, *, workers: int = 1, check: bool = False, image: str | None = None, skip_bad: bool = False
+) -> tuple[Index, Report]:
+    """Index a shard set by reading its headers, the shards in parallel; the same for any number of workers.
+
+    Args:
+        check: also decode every image, and parse every ``.json`` and ``.cls``.
+        image: the extension that is the image; None takes the first image in tar order.
+        skip_bad: leave out shards that are no tar at all.
+
+    Raises:
+        NotShards: shards that are no tar at all, every one named; with ``skip_bad`` only where nothing else is left.
+    """
+    task = partial(scan, shard_set.root, check=check, image=image)
+    scans = list(map_shards(task, shard_set.paths, workers))
+    refused = [one.faults[0] for one in scans if one.shard is None]
+    if refused and (not skip_bad or len(refused) == len(scans)):
+        raise NotShards(_all_named(refused), todo="fetch them again, or pass --skip-bad-shards to go on without them")
+    index = _join(shard_set.root, scans)
+    images = sum((one.images for one in scans), Counter())
+    faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
+    faults += [fault for one in scans for fault in one.faults]
+    faults += _duplicate_keys(index)
+    n_bytes = sum(shard.size for shard in index.shards)
+    return index, Report(len(index.shards), len(index), dict(sorted(images.items())), n_bytes, tuple(faults))
+
+
+def save(index: Index, path: Path) -> None:
+    """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move.
+
+    Raises:
+        Misuse: ``path`` is there and holds something else.
+    """
+    check_place(path)
+    with publishing(path) as file:
+        write(index, file, path.parent)
+
+
+def check_place(path: Path) -> None:
+    """Raise `Misuse` where an index would replace something else: not a Parquet file, or one of other data."""
+    if not path.exists() or (path.suffix == ".parquet" and _is_index_or_damaged(path)):
+        return
+    raise Misuse("holds something else", shard=str(path), todo="say with --index where the index goes")
+
+
+def _is_index_or_damaged(path: Path) -> bool:
+    try:
+        return _FOOTER in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return True
+
+
+def write(index: Index, file: BinaryIO, folder: Path) -> None:
+    """Write the bytes of an index that is going to lie in ``folder``."""
+    inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
+    footer = {
+        "version": FORMAT_VERSION,
+        "tool": f"curate-bdw {version('curate-bdw')}",
+        "root": "." if inside else index.root,
+        "shards": [asdict(shard) for shard in index.shards],
+    }
+    table = index.table.combine_chunks().replace_schema_metadata({_FOOTER: json.dumps(footer).encode()})
+    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
+
+
+def load(path: Path, root: str | None = None) -> Index:
+    """Read an index.
+
+    Args:
+        root: where its shards are now, if they moved.
+
+    Raises:
+        ShardError: there is none, it is cut or damaged, no index, or of a version that this reader does not know.
+    """
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except FileNotFoundError as error:
+        raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
+    except (pa.ArrowException, OSError) as error:
+        detail = str(error).partition("\n")[0]
+        raise ShardError(
+            f"not a whole Parquet file ({detail})", shard=str(path), todo="index the shards again"
+        ) from error
+    metadata = table.schema.metadata or {}
+    if _FOOTER not in metadata:
+        raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
+    footer = _read_footer(metadata[_FOOTER], path)
+    try:
+        place = root or (str(path.parent.resolve()) if footer["root"] == "." else str(footer["root"]))
+        shards = tuple(Shard(**shard) for shard in footer["shards"])
+        index = Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA))
+        wrong = _impossible(index)
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        wrong = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if wrong:
+        raise ShardError(f"its content is no index ({wrong})", shard=str(path), todo="index the shards again")
+    return index
+
+
+def _impossible(index: Index) -> str:
+    """What no shard can hold, in words: nothing that an index says is read from outside its shards."""
+    column = index.table["shard"].unify_dictionaries()
+    named = set(column.chunk(0).dictionary.to_pylist()) if len(index) else set()
+    if not named <= {shard.path for shard in index.shards}:
+        return "a row of a shard that it does not list"
+    if (np.diff(index.shard_numbers) < 0).any():
+        return "rows not in the order of its shards"
+    # Of a gzip the stored size says nothing about offsets in what it holds.
+    sizes = np.array([np.iinfo(np.int64).max if shard.gzip else shard.size for shard in index.shards], np.int64)
+    limits = sizes[index.shard_numbers]
+    for name in ("offset", "size", "image_offset", "image_size"):
+        values = pc.fill_null(index.table[name], 0).to_numpy()
+        outside = (values < 0) | (values > limits)
+        if outside.any():
+            return f"{name} {values[np.argmax(outside)]} outside the shard, in row {np.argmax(outside)}"
+    return ""
+
+
+def choose(index: Index, paths: Sequence[str]) -> Index:
+    """The part of an index that holds exactly the shards of ``paths``, in this order.
+
+    A shard that the index does not know may only be missing from it for being no tar (`build` with ``skip_bad``).
+
+    Raises:
+        ShardsChanged: a shard that the index does not know.
+        NotShards: the index knows none of them.
+    """
+    places = {shard.path: number for number, shard in enumerate(index.shards)}
+    for path in paths:
+        if path not in places and scan(index.root, path, check=False, image=None).shard is not None:
+            raise ShardsChanged("is not in the index of the store", shard=path, todo="index the shards again")
+    numbers = [places[path] for path in paths if path in places]
+    if not numbers:
+        raise NotShards("none of these shards is a tar", shard=index.root, todo="fetch them again")
+    if numbers == list(range(len(index.shards))):
+        return index
+    held = [index.rows(number) for number in numbers]
+    shards = tuple(index.shards[number] for number in numbers)
+    table = index.table.take(pa.array(np.concatenate([np.arange(rows.start, rows.stop) for rows in held])))
+    return Index(index.root, shards, table.set_column(0, SHARD, _shard_column(shards, [len(rows) for rows in held])))
+
+
+def _read_footer(text: bytes, path: Path) -> dict[str, Any]:
+    try:
+        footer: dict[str, Any] = from_json(text)
+        found = footer["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardError("its footer cannot be read", shard=str(path), todo="index the shards again") from error
+    if found != FORMAT_VERSION:
+        todo = "index the shards again"
+        raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=todo)
+    return footer
+
+
+def _all_named(refused: list[Fault]) -> str:
+    named = ", ".join(f"{fault.shard}: {fault.detail}" for fault in refused)
+    return named if len(refused) == 1 else f"{len(refused)} shards are no tars: {named}"
+
+
+def _join(root: str, scans: list[Scan]) -> Index:
+    """Rows of all shards, one below the other, with a dictionary of all shard paths."""
+    good = [(one.shard, one.rows) for one in scans if one.shard is not None]
+    shards = tuple(shard for shard, _ in good)
+    table = pa.Table.from_batches([rows for _, rows in good], ROW).combine_chunks()
+    return Index(root, shards, table.add_column(0, SHARD, _shard_column(shards, [rows.num_rows for _, rows in good])))
+
+
+def _shard_column(shards: Sequence[Shard], counts: Sequence[int]) -> pa.ChunkedArray:
+    """The column ``shard``, with a dictionary of all shard paths."""
+    numbers = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
+    paths = pa.array([shard.path for shard in shards], pa.string())
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(numbers), paths)])
+
+
+def _duplicate_keys(index: Index) -> Iterator[Fault]:
+    """Keys that occur in several shards (within one shard a key occurs once)."""
+    counts = pc.value_counts(index.table["key"])
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    if len(twice) == 0:
+        return
+    named = twice.slice(0, _MOST_NAMED)
+    rows = index.table.filter(pc.is_in(index.table["key"], value_set=named)).select(["shard", "key", "offset"])
+    places: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        places.setdefault(row["key"], []).append(row)
+    for key, where in places.items():
+        shards = " and ".join(row["shard"] for row in where)
+        yield Fault("duplicate-key", where[0]["shard"], key, where[0]["offset"], f"key {key!r} occurs in {shards}")
+    if len(twice) > len(named):
+        detail = f"{len(twice) - len(named)} more keys occur in several shards"
+        yield Fault("duplicate-key", index.shards[0].path, None, None, detail)

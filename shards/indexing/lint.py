@@ -1,0 +1,125 @@
+"""What is odd about a shard's members and samples, as faults: told, and nothing lost by it.
+
+Owns the wording. Grouping is `shards.indexing.sample`'s; damage to the archive is told by `shards.tar.walk`, bad contents by
+`shards.indexing.content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from shards.faults import Fault
+from shards.indexing.sample import Grouped, Links, Part, Sample
+from shards.member_names import is_hidden, is_safe, split_name, storable
+from shards.tar.bulk_walk import Run, decoded
+from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, Member
+
+#: Faults of one kind in one shard that are told one by one; of the rest, how many.
+MOST_TOLD = 1000
+
+
+def member_faults(pieces: Iterable[Run | Member], shard: str, links: Links) -> Iterator[Fault]:
+    """Links, sparse members, and names that are not UTF-8."""
+    for piece in pieces:
+        if isinstance(piece, Run):
+            for name, start in zip(decoded(piece.names), piece.starts.tolist(), strict=True):
+                if not name.isascii():
+                    yield from _odd_name(name, shard, start)
+            continue
+        name, link = storable(piece.name), storable(piece.link)
+        if piece.kind == HARD_LINK:
+            outcome = "no such member comes before it" if links[piece.header] is None else "its bytes are read there"
+            detail = f"{name} is a hard link to {link}: {outcome}"
+            yield Fault("link-member", shard, _key(piece.name), piece.header, detail)
+        elif piece.kind == SYMBOLIC_LINK:
+            detail = f"{name} is a symbolic link to {link}: not followed"
+            yield Fault("link-member", shard, _key(piece.name), piece.header, detail)
+        elif piece.kind == SPARSE:
+            detail = f"{name} is sparse: copied as it stands, never read"
+            yield Fault("sparse-member", shard, _key(piece.name), piece.header, detail)
+        yield from _odd_name(piece.name, shard, piece.header)
+
+
+def _key(name: str) -> str | None:
+    split = split_name(name)
+    return None if split is None else storable(split[0])
+
+
+def _odd_name(name: str, shard: str, start: int) -> Iterator[Fault]:
+    stored = storable(name)
+    if stored != name:
+        yield Fault("odd-name", shard, _key(name), start, f"{stored} is not UTF-8: its bytes are written \\xNN")
+
+
+def sample_faults(grouped: Grouped, shard: str, wanted: str | None) -> Iterator[Fault]:
+    """Members of no sample; samples apart, unsafe, with an extension twice, no image, several images, empty images.
+
+    Where every one of several samples lacks an image, or holds several, that is said once for the shard.
+    """
+    for part in grouped.keyless:
+        kind = "hidden-member" if is_hidden(part.name) else "no-extension"
+        yield Fault(kind, shard, None, part.start, f"{part.name} belongs to no sample")
+    imageless, several = [], []
+    for sample in grouped.samples:
+        yield from _shape_faults(sample, shard)
+        images = sample.images(wanted)
+        if not images:
+            imageless.append(_fault("no-image", shard, sample, f"sample {sample.key!r} has no image"))
+        elif len(images) > 1 and any(part.extension != images[0].extension for part in images):
+            several.append(_fault("several-images", shard, sample, _which(sample, images)))
+        for part in images:
+            if part.size == 0:
+                yield Fault("empty-member", shard, sample.key, part.start, f"{part.name}: 0 bytes")
+    n_samples = len(grouped.samples)
+    yield from _said_once(imageless, n_samples, f"none of the {n_samples} samples has an image")
+    detail = f"all {n_samples} samples hold several images; the first in tar order counts"
+    yield from _said_once(several, n_samples, detail)
+
+
+def shortened(faults: Iterable[Fault]) -> Iterator[Fault]:
+    """At most `MOST_TOLD` faults of each kind, and then one that says how many more there are."""
+    counts: dict[str, int] = {}
+    shard = ""
+    for fault in faults:
+        shard = fault.shard
+        counts[fault.kind] = counts.get(fault.kind, 0) + 1
+        if counts[fault.kind] <= MOST_TOLD:
+            yield fault
+    for kind, n in counts.items():
+        if n > MOST_TOLD:
+            yield Fault(kind, shard, None, None, f"{n - MOST_TOLD} more of this kind")
+
+
+def _shape_faults(sample: Sample, shard: str) -> Iterator[Fault]:
+    if not is_safe(sample.key):
+        yield _fault("unsafe-name", shard, sample, f"unsafe name {sample.parts[0].name!r}")
+    if sample.apart:
+        yield _fault("non-adjacent", shard, sample, f"members of sample {sample.key!r} lie apart; they are joined")
+    if len(sample.parts) > 1:
+        yield from _duplicates(sample, shard)
+
+
+def _duplicates(sample: Sample, shard: str) -> Iterator[Fault]:
+    places: dict[str, int] = {}
+    for place, part in enumerate(sample.parts):
+        if part.extension in places:
+            both = f"members {places[part.extension]} and {place} of sample {sample.key!r}"
+            detail = f"duplicate member {part.name!r} ({both}); the last counts"
+            yield Fault("duplicate-member", shard, sample.key, part.start, detail)
+        places[part.extension] = place
+
+
+def _said_once(faults: list[Fault], n_samples: int, detail: str) -> Iterator[Fault]:
+    if len(faults) == n_samples > 1:
+        yield Fault(faults[0].kind, faults[0].shard, None, faults[0].offset, detail)
+    else:
+        yield from faults
+
+
+def _fault(kind: str, shard: str, sample: Sample, detail: str) -> Fault:
+    return Fault(kind, shard, sample.key, sample.parts[0].start, detail)
+
+
+def _which(sample: Sample, images: list[Part]) -> str:
+    names = ", ".join(dict.fromkeys(part.extension for part in images))
+    return f"sample {sample.key!r} holds several images ({names}); {images[0].extension} counts"

@@ -1,0 +1,65 @@
+"""The members of single samples with their bytes, hard links resolved.
+
+A sample's own bytes are enough, as a rule; where they are not (a hard link, a global header), its shard is walked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from shards.errors import ShardsChanged
+from shards.indexing.sample import Part, group, link_targets
+from shards.io.mapped import Buffer, opening
+from shards.tar.walk import FILE, Member, walk
+
+#: Extension (lower case) and body of each member that can be read, in tar order.
+Bodies = list[tuple[str, bytes]]
+#: The parts of a sample, each with its member as it stands in the tar (a hard link still is one there).
+Parts = list[tuple[Part, Member]]
+
+
+def members_of_bytes(data: bytes, key: str, shard: str) -> Bodies | None:
+    """The members in a sample's own bytes; None where these do not tell all of them."""
+    found = [piece for piece in walk(data, shard) if isinstance(piece, Member)]
+    samples = group(found, {}).samples
+    if len(samples) != 1 or samples[0].key != key or any(member.kind != FILE for member in found):
+        return None
+    return _bodies(data, samples[0].parts)
+
+
+def members_of_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[Bodies]:
+    """The members of the samples with these keys, in the order of ``keys``, by a walk over the whole shard.
+
+    Raises:
+        ShardsChanged: a key is not in the shard.
+    """
+    with opening(location) as source:
+        walked = walked_samples(source.buffer, shard)
+        for key in keys:
+            yield bodies(source.buffer, parts_of(walked, key, shard))
+
+
+def walked_samples(buffer: Buffer, shard: str) -> dict[str, Parts]:
+    """The parts of all samples of a shard by key."""
+    found = [piece for piece in walk(buffer, shard) if isinstance(piece, Member)]
+    at = {member.header: member for member in found}
+    samples = group(found, link_targets(found)).samples
+    return {sample.key: [(part, at[part.start]) for part in sample.parts] for sample in samples}
+
+
+def parts_of(walked: dict[str, Parts], key: str, shard: str) -> Parts:
+    """The parts of one of the samples walked; `ShardsChanged` where it is not among them."""
+    if key not in walked:
+        raise ShardsChanged(
+            "the sample is not in the shard any more", shard=shard, key=key, todo="index the store again"
+        )
+    return walked[key]
+
+
+def bodies(buffer: Buffer, parts: Parts) -> Bodies:
+    """Extension and body of the parts that can be read."""
+    return _bodies(buffer, [part for part, _ in parts])
+
+
+def _bodies(buffer: Buffer, parts: Iterable[Part]) -> Bodies:
+    return [(part.extension, bytes(buffer[part.body : part.body + part.size])) for part in parts if part.kind == FILE]

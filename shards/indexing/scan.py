@@ -1,0 +1,102 @@
+"""One shard -> its rows of the index: the task that is mapped over the shards of a set.
+
+Owns the joining of walk, grouping and check for a single shard. The index over all of them is `shards.indexing.index`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from shards.faults import Fault
+from shards.indexing.bulk_rows import regular_rows
+from shards.indexing.content import check_samples, count_images
+from shards.indexing.lint import member_faults, sample_faults, shortened
+from shards.indexing.sample import group, link_targets
+from shards.indexing.schema import rows_of
+from shards.io.mapped import Source, opening
+from shards.io.shard_set import locate
+from shards.tar.sniff import refusal
+from shards.tar.walk import HARD_LINK, Member, pieces
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as it was when it was indexed.
+
+    Args:
+        path: relative to the root of its set.
+        size: bytes as stored.
+        checksum: xxh3 (64 bits, hex) of all its headers, extensions included, in order.
+        gzip: stored compressed; its offsets count uncompressed bytes then.
+        borrows: some member's own blocks do not tell all of it (a hard link, or a global PAX header that sets names or
+            sizes): whoever copies from this shard walks it first.
+    """
+
+    path: str
+    size: int
+    checksum: str
+    gzip: bool
+    borrows: bool = False
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one shard holds. ``shard`` is None where it is no tar at all; ``faults`` says why then."""
+
+    shard: Shard | None
+    rows: pa.RecordBatch
+    images: Counter[str]
+    faults: tuple[Fault, ...]
+
+
+def scan(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
+    """Read one shard.
+
+    Args:
+        root, path: of the shard set, and of the shard below it.
+        check: decode every image and parse every sidecar.
+        image: the extension that is the image; None takes the first in tar order.
+    """
+    with opening(locate(root, path)) as source:
+        why = refusal(source.buffer, path)
+        if why is not None:
+            return Scan(None, rows_of([], None), Counter(), (why,))
+        return _scan(source, path, check, image)
+
+
+def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
+    digest = xxhash.xxh3_64()
+    found = list(pieces(source.buffer, path, digest.update))
+    parts = [piece for piece in found if not isinstance(piece, Fault)]
+    faults = [piece for piece in found if isinstance(piece, Fault)]
+    if source.damage is not None:
+        faults.append(Fault("truncated", path, None, len(source.buffer), f"gzip stream is damaged: {source.damage}"))
+    members = [piece for piece in parts if isinstance(piece, Member)]
+    linked = any(member.kind == HARD_LINK for member in members)
+    borrows = linked or any(member.borrowed for member in members)
+    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
+    regular = None if check else regular_rows(parts, image)
+    if regular is not None:
+        return Scan(shard, *regular, tuple(shortened(faults)))
+    links = link_targets(parts) if linked else {}
+    grouped = group(parts, links)
+    faults += [*member_faults(parts, path, links), *sample_faults(grouped, path, image)]
+    if not grouped.samples:
+        faults.append(Fault("empty-shard", path, None, None, "holds no sample"))
+    if check:
+        faults += check_samples(source.buffer, path, grouped.samples, image)
+    images = count_images(grouped.samples, image, faults if check else [])
+    return Scan(shard, rows_of(grouped.samples, image), images, tuple(shortened(faults)))
+
+
+def state(locator: str) -> tuple[int, str]:
+    """Size and header checksum of a shard as it is now, to be held against `Shard`."""
+    digest = xxhash.xxh3_64()
+    with opening(locator) as source:
+        for _ in pieces(source.buffer, locator, digest.update):
+            pass
+        return source.size, digest.hexdigest()

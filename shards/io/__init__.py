@@ -1,0 +1,1 @@
+"""Files, folders and URLs: atomic writes, locks, opened shards, images, Parquet, the parallel map."""

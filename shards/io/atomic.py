@@ -1,0 +1,99 @@
+"""The only code that gives a file its final name: written under a temporary name beside it, fsync, rename.
+
+A file under its final name is therefore complete, and a kill leaves at most a ``.NAME.partial``,
+which the next attempt overwrites.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from shards.io.locks import claim, locked
+
+
+@contextmanager
+def publishing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears as ``path`` when the block ends well, and not at all otherwise.
+
+    Raises:
+        Busy: another process is writing it.
+        OSError: disk full, no permission; nothing is left under either name then.
+    """
+    with placing(path) as file:
+        yield file
+    sync_folder(path.parent)
+
+
+@contextmanager
+def placing(path: Path) -> Iterator[BinaryIO]:
+    """As `publishing`, for one of many files of a folder: their names last from the `sync_folder` that ends them all.
+
+    A power cut before that may take the file away, whole; what stands under its name is complete in any case.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
+        claim(file.fileno(), partial)
+        try:
+            file.truncate()
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException as error:
+            partial.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = str(path)  # a write does not say to what
+            raise
+
+
+def publish_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path``, whole or not at all."""
+    with publishing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def publishing_folder(path: Path) -> Iterator[Path]:
+    """Fill a folder that appears as ``path`` when the block ends well, and not at all otherwise.
+
+    ``path`` must be missing or an empty folder.
+
+    Raises:
+        Busy: another process is filling it.
+        OSError: ``path`` holds something, disk full, no permission.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with locked(partial):
+        try:
+            _empty(partial)
+            yield partial
+            os.replace(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    sync_folder(path.parent)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in ``folder`` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,165 @@
+"""Reads byte ranges of shards: local ones in any order by seeking, gzip and remote ones once from end to end.
+
+Offsets count the bytes of the uncompressed tar. What the bytes mean is not known here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from shards.errors import ShardsChanged
+from shards.io import remote
+
+#: Local shards that one reader keeps open.
+MOST_OPEN = 64
+#: Bytes read at a time where a stream is passed over.
+CHUNK = 1 << 20
+
+
+class OpenShards:
+    """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound."""
+
+    def __init__(self, most: int = MOST_OPEN) -> None:
+        self._most = most
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> OpenShards:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def descriptor(self, path: str) -> int:
+        """File descriptor of an open shard, good until the next call.
+
+        Raises:
+            ShardsChanged: the shard is gone.
+        """
+        if path in self._open:
+            self._open.move_to_end(path)
+            return self._open[path]
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise ShardsChanged("the shard is gone", shard=path, todo="restore it or index the store again") from error
+        self._open[path] = opened
+        if len(self._open) > self._most:
+            os.close(self._open.popitem(last=False)[1])
+        return opened
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Bytes ``offset`` to ``offset + size`` of a shard.
+
+        Raises:
+            ShardsChanged: the shard is gone, or ends before.
+        """
+        data = bytearray(size)
+        self.read_into(path, offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the bytes of a shard from ``offset`` on; raises as `read` does."""
+        descriptor, done = self.descriptor(path), 0
+        while done < len(buffer):
+            n = os.preadv(descriptor, [buffer[done:]], offset + done)
+            if n == 0:
+                raise ends_early(path, offset + len(buffer), offset + done)
+            done += n
+
+
+def ends_early(shard: str, expected: int, found: int) -> ShardsChanged:
+    """The error for a shard that has fewer bytes than its index says."""
+    return ShardsChanged(
+        "ends before its index says",
+        shard=shard,
+        expected=f"at least {expected} bytes",
+        found=found,
+        todo="restore it or index the store again",
+    )
+
+
+def read_through(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[bytes]:
+    """Read ranges of a stream that cannot seek, in increasing order of offset; ranges may overlap.
+
+    Args:
+        stream: the uncompressed shard, at its beginning.
+        shard: its name, for messages.
+        offsets, sizes: of the ranges, in bytes; offsets must not decrease.
+
+    Raises:
+        ShardsChanged: the stream ends before a range does.
+    """
+    position, last = 0, b""  # `last`: bytes just read, which end at `position`; kept for ranges that overlap
+    for offset, size in zip(offsets, sizes, strict=True):
+        if offset > position:
+            _pass_over(stream, shard, offset - position, position)
+            position, last = offset, b""
+        last = last[len(last) - (position - offset) :]
+        missing = size - len(last)
+        if missing > 0:
+            more = read_exactly(stream, shard, missing, position)
+            position, last = position + missing, last + more
+        yield last[:size]
+
+
+def read_exactly(stream: IO[bytes], shard: str, size: int, position: int) -> bytes:
+    """The next ``size`` bytes of a stream at byte ``position`` of ``shard``; `ShardsChanged` where it ends before."""
+    parts, missing = [], size
+    # A damaged gzip ends where it cannot be unpacked any further.
+    with suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        while missing and (part := stream.read(missing)):
+            parts.append(part)
+            missing -= len(part)
+    if missing:
+        raise ends_early(shard, position + size, position + size - missing)
+    return b"".join(parts)
+
+
+def _pass_over(stream: IO[bytes], shard: str, size: int, position: int) -> None:
+    while size:
+        step = min(size, CHUNK)
+        read_exactly(stream, shard, step, position)
+        size, position = size - step, position + step
+
+
+@contextmanager
+def opening(location: str) -> Iterator[BinaryIO]:
+    """Open a shard, local or remote, at its beginning, uncompressed where its magic says gzip."""
+    if remote.is_url(location):
+        with remote.opening(location) as stream:
+            yield uncompressed(stream)
+    else:
+        with Path(location).open("rb") as file:
+            yield uncompressed(file)
+
+
+def uncompressed(stream: IO[bytes]) -> BinaryIO:
+    """The tar in a stream that is a tar or a gzip of one."""
+    buffered = io.BufferedReader(cast(io.RawIOBase, _Readable(stream)), CHUNK)
+    if buffered.peek(2)[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
+    return cast(BinaryIO, buffered)
+
+
+class _Readable(io.RawIOBase):
+    """Any object with ``read`` as a raw stream, so that it can be buffered."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -1,0 +1,129 @@
+"""A shard's uncompressed bytes as one buffer, wherever and however it is stored.
+
+Owns opening: a local tar is a memory map; gzip (told by its magic) and remote shards are streamed once into an unnamed
+temporary file, which is mapped, so that memory stays small and every offset counts uncompressed bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from shards.errors import NoSpace, NotShards
+from shards.io import remote
+
+_GZIP = b"\x1f\x8b"
+_GZIP_FORM = 16 + zlib.MAX_WBITS  # zlib's word for "with a gzip header"
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened shard.
+
+    Args:
+        buffer: the uncompressed tar.
+        size: bytes as stored, compressed ones where it is compressed.
+        gzip: whether it is stored compressed.
+        damage: why decompression stopped early, else None; ``buffer`` holds what came before.
+    """
+
+    buffer: Buffer
+    size: int
+    gzip: bool
+    damage: str | None = None
+
+
+@contextmanager
+def opening(locator: str) -> Iterator[Source]:
+    """Open a shard under its path or URL.
+
+    Raises:
+        NotShards: it cannot be opened, or not be read to its end.
+        NoSpace: the temporary copy of a compressed or remote shard does not fit.
+    """
+    if remote.is_url(locator):
+        with _scratch() as copy:
+            with remote.opening(locator) as stream, _room(locator):
+                shutil.copyfileobj(stream, copy, _CHUNK)
+            with _source(copy, locator) as source:
+                yield source
+        return
+    with _open_file(locator) as file, _source(file, locator) as source:
+        yield source
+
+
+def _open_file(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise NotShards(f"cannot be opened ({error.strerror})", shard=path) from error
+
+
+@contextmanager
+def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
+    file.flush()
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    if file.read(2) != _GZIP:
+        yield Source(_mapped(file), size, False)
+        return
+    file.seek(0)
+    with _scratch() as plain:
+        with _room(locator):
+            damage = _decompress(file, plain)
+        yield Source(_mapped(plain), size, True, damage)
+
+
+@contextmanager
+def _scratch() -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as file:
+        yield cast(BinaryIO, file)
+
+
+@contextmanager
+def _room(locator: str) -> Iterator[None]:
+    """Say plainly that a temporary copy found no space."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        todo = f"make room in {tempfile.gettempdir()}, or point TMPDIR to a larger disk"
+        raise NoSpace("no space for an uncompressed copy", shard=locator, todo=todo) from error
+
+
+def _mapped(file: BinaryIO) -> Buffer:
+    # The map closes itself with its last user; an empty file cannot be mapped.
+    if os.fstat(file.fileno()).st_size == 0:
+        return b""
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _decompress(packed: BinaryIO, plain: BinaryIO) -> str | None:
+    """Write out all that can be unpacked, members of a gzip file one after the other; say why where that is not all."""
+    unpacker, rest, begun = zlib.decompressobj(_GZIP_FORM), b"", False
+    try:
+        while rest or (rest := packed.read(_CHUNK)):
+            plain.write(unpacker.decompress(rest, _CHUNK))
+            rest, begun = unpacker.unconsumed_tail, True
+            if unpacker.eof:
+                # Zeros may fill up the last block of a tape or disk.
+                rest = unpacker.unused_data.lstrip(b"\0")
+                unpacker, begun = zlib.decompressobj(_GZIP_FORM), False
+        plain.write(unpacker.flush())
+        plain.flush()
+    except zlib.error as error:
+        return str(error)
+    return "it ends early" if begun and not unpacker.eof else None
+
+
+Buffer = bytes | mmap.mmap

@@ -1,0 +1,1 @@
+"""From folders and data sets to shards."""

@@ -1,0 +1,1 @@
+"""The Visual Decathlon: annotations, images, results."""

@@ -1,0 +1,89 @@
+"""The image files that annotations name, out of a domain's folder or straight from its tar; nothing is unpacked.
+
+Owns where a domain's files are and whether they are all there. What is done with their bytes is `pack_decathlon`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.errors import ShardError
+from shards.io.mapped import Buffer, opening
+from shards.io.shard_set import SUFFIXES
+from shards.packing.decathlon.annotations import Annotated
+from shards.tar.bulk_walk import Run, decoded
+from shards.tar.walk import FILE, Member, pieces
+
+#: The bytes of an image's file, by its row in the annotations.
+Bodies = Callable[[int], bytes]
+Ints = npt.NDArray[np.int64]
+
+
+def data_of(root: Path, domain: str) -> Path | None:
+    """The folder ``data/<domain>``, or the tar of that name; None where there is neither."""
+    folder = root / "data" / domain
+    if folder.is_dir():
+        return folder
+    return next((path for suffix in SUFFIXES if (path := folder.with_name(domain + suffix)).is_file()), None)
+
+
+@contextmanager
+def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
+    """Open the files of a split; all of them are there.
+
+    Raises:
+        ShardError: there is neither folder nor tar, or files are missing in it.
+    """
+    place = data_of(root, split.domain)
+    if place is None:
+        expected = f"{split.domain}/ or {split.domain}.tar"
+        raise ShardError("no images of this domain", shard=str(root / "data"), expected=expected, found="neither")
+    if place.is_dir():
+        there = np.fromiter(((root / file.as_py()).is_file() for file in split.files), bool, len(split.files))
+        _check_present(there, split, place)
+        yield lambda row: (root / split.files[row].as_py()).read_bytes()
+        return
+    with opening(str(place)) as source:
+        bodies, sizes = _places(source.buffer, split)
+        _check_present(bodies >= 0, split, place)
+        yield lambda row: bytes(source.buffer[bodies[row] : bodies[row] + sizes[row]])
+
+
+def _places(buffer: Buffer, split: Annotated) -> tuple[Ints, Ints]:
+    """Body and size in the tar for each file of the split; the body is -1 where the tar does not have it."""
+    names, bodies, sizes = [pa.array([], pa.string())], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for piece in pieces(buffer, split.domain):
+        if isinstance(piece, Run):
+            names.append(_names(decoded(piece.names)))
+            bodies.append(piece.bodies)
+            sizes.append(piece.sizes)
+        elif isinstance(piece, Member) and piece.kind == FILE:
+            names.append(_names([piece.name]))
+            bodies.append(np.array([piece.body]))
+            sizes.append(np.array([piece.size]))
+    wanted = pc.replace_substring_regex(split.files, "^data/", "")
+    # Of two members of one name the last counts, as when a tar is unpacked.
+    held = pa.concat_arrays(names)[::-1]
+    found = pc.fill_null(pc.index_in(wanted, held), len(held)).to_numpy()
+    at, long = (np.append(np.concatenate(column)[::-1], -1) for column in (bodies, sizes))
+    return at[found], long[found]
+
+
+def _names(names: list[str]) -> pa.StringArray:
+    """Member names as annotations write them; a name that is no UTF-8 is no annotation's."""
+    plain = (name.removeprefix("./") for name in names)
+    return pa.array([name.encode("utf-8", "replace").decode() for name in plain], pa.string())
+
+
+def _check_present(there: npt.NDArray[np.bool_], split: Annotated, place: Path) -> None:
+    missing = np.flatnonzero(~there)
+    if len(missing):
+        of, first = f"{len(missing)} of {len(there)} images of {Path(split.source).name}", split.files[missing[0]]
+        raise ShardError(f"{of} are missing, the first {first}", shard=str(place), todo="get the whole archive again")

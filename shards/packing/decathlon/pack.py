@@ -1,0 +1,250 @@
+"""Packs the Visual Decathlon: a source domain's train images as a store, other domains as targets; no byte changes.
+
+Owns which images go where. A key is the image's path below ``data/`` without its extension; beside the image a target's
+sample has its label (``.cls``) and original ids (``.json``), so that results can be handed in. Everything is read and
+checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.errors import Misuse, ShardError
+from shards.faults import Fault
+from shards.indexing import domains, index
+from shards.indexing.domains import Domains
+from shards.io import shard_set
+from shards.io.atomic import publishing_folder
+from shards.io.images import PictureError, decode
+from shards.io.json_files import publish_json
+from shards.packing.decathlon import annotations as decathlon
+from shards.packing.decathlon.annotations import Annotated
+from shards.packing.decathlon.images import data_of, reading
+from shards.packing.imagefolder import check_request
+from shards.packing.splits import halves
+from shards.packing.target import shuffled, write_counted, write_target
+from shards.shuffle import Rows
+from shards.tar.writer import SHARD_SIZE, Sample
+
+SOURCE = "imagenet12"
+
+
+@dataclass(frozen=True)
+class DecathlonReport:
+    """What became of the domains.
+
+    Args:
+        store: images of the store by domain.
+        targets: samples of each target by split.
+        faults: images left out, and why; their `shard` is the file.
+        notes: what a person should know besides.
+    """
+
+    store: dict[str, int]
+    targets: dict[str, dict[str, int]]
+    faults: tuple[Fault, ...]
+    notes: tuple[str, ...]
+
+
+class Target(NamedTuple):
+    """A domain as a target: its annotations, and the rows of each split."""
+
+    train: Annotated
+    val: Annotated
+    rows: dict[str, Rows]
+
+
+@dataclass
+class Findings:
+    """What is noticed on the way: images left out, and images that are not as large as their annotation says."""
+
+    faults: list[Fault] = field(default_factory=list)
+    other_sizes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def pack_decathlon(
+    root: Path,
+    out: Path,
+    *,
+    targets: Sequence[str] | None = None,
+    source: str = SOURCE,
+    mix: Sequence[str] = (),
+    labelled: Callable[[str], int | None] = lambda domain: None,
+    seed: int = 0,
+    shard_size: int = SHARD_SIZE,
+) -> DecathlonReport:
+    """Pack ``out``/store and ``out``/targets/<domain>, which appear together or not at all.
+
+    A target's train and val are halves of the domain's train split, its test is the whole val split.
+
+    Args:
+        root: the folder with ``annotations/`` and ``data/``.
+        targets: domains that become targets; None for all that have annotations and images.
+        source: the domain whose train images are the store.
+        mix: domains whose train images go into the store as well, but for those that their targets have.
+        labelled: how many images train and val of a domain have together; None for as many as there are.
+        seed: of the halves, and of the order inside a target's split.
+
+    Raises:
+        Misuse: ``out`` holds something or lies in ``root``; a domain that is not there, or is source and target.
+        ShardError: annotations that cannot be meant, files that are missing, a train or val without a readable image.
+    """
+    check_request(root, out, shard_size)
+    findings = Findings()
+    chosen = _chosen(root, targets, source, mix, findings)
+    planned = {name: _target(root, name, labelled(name), seed, findings) for name in chosen}
+    stored = _stored(root, source, mix, planned)
+    with publishing_folder(out) as folder:
+        counts = _write_store(root, folder / "store", stored, findings, shard_size)
+        splits = {
+            name: _write_target(root, folder / "targets" / name, target, findings, seed, shard_size)
+            for name, target in planned.items()
+        }
+    return DecathlonReport(counts, splits, tuple(findings.faults), (*findings.notes, *_size_notes(findings)))
+
+
+def _chosen(
+    root: Path, targets: Sequence[str] | None, source: str, mix: Sequence[str], findings: Findings
+) -> tuple[str, ...]:
+    """The domains that become targets; every domain that is named must be there."""
+    found = decathlon.domains(root)
+    for name in (source, *(targets or ()), *mix):
+        if name not in found:
+            known = "one of " + ", ".join(found)
+            raise Misuse("no such domain", shard=str(root / "annotations"), expected=known, found=repr(name))
+    if source in (*(targets or ()), *mix):
+        raise Misuse(f"{source} is the source", todo="name others as targets and to mix in, or another --source")
+    if targets is not None:
+        return tuple(dict.fromkeys(targets))
+    others = [name for name in found if name != source]
+    findings.notes += [f"{name}: annotations but no images, left out" for name in others if not data_of(root, name)]
+    return tuple(name for name in others if data_of(root, name))
+
+
+def _target(root: Path, domain: str, size: int | None, seed: int, findings: Findings) -> Target:
+    train, val = decathlon.read_domain(root, domain)
+    for split in (train, val):
+        _check(root, split)
+        findings.faults += [
+            Fault("bad-label", split.files[row].as_py(), None, None, f"no annotation in {Path(split.source).name}")
+            for row in np.flatnonzero(split.labels < 0).tolist()
+        ]
+    rows = dict(zip(("train", "val"), halves(train.labels, size, seed)))
+    if not len(rows["val"]):
+        raise ShardError("too few annotated images for train and val", shard=train.source)
+    return Target(train, val, rows | {"test": np.flatnonzero(val.labels >= 0)})
+
+
+def _stored(root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]) -> list[tuple[Annotated, Rows]]:
+    """The images of the store: all of the source's, and of mixed domains those that no target uses."""
+    stored = []
+    for name in dict.fromkeys((source, *mix)):
+        split = targets[name].train if name in targets else decathlon.read_split(root, name, "train")
+        _check(root, split)
+        used = [targets[name].rows[half] for half in ("train", "val")] if name in targets else []
+        rows = np.arange(len(split.ids))
+        stored.append((split, np.setdiff1d(rows, np.concatenate(used)) if used else rows))
+    return stored
+
+
+def _check(root: Path, split: Annotated) -> None:
+    """Refuse what would stop the packing half way: files that are missing, two images of one key."""
+    with reading(root, split):
+        pass
+    counts = pc.value_counts(keys_of(split.files))
+    place = pc.index(pc.greater(counts.field("counts"), 1), True).as_py()
+    if place >= 0:
+        raise ShardError("two images have one key", shard=split.source, key=counts.field("values")[place].as_py())
+
+
+def keys_of(files: pa.StringArray) -> pa.StringArray:
+    """Paths from the root -> keys: no ``data/``, no extension, no other dot in the file's name.
+
+    >>> keys_of(pa.array(["data/dtd/train/0001/a.1.jpg"])).to_pylist()
+    ['dtd/train/0001/a_1']
+    """
+    parts = pc.extract_regex(files, r"^data/(?P<folder>.*/)(?P<stem>[^/]*)\.[^/.]*$")
+    stem = pc.replace_substring(pc.struct_field(parts, "stem"), ".", "_")
+    return pc.binary_join_element_wise(pc.struct_field(parts, "folder"), stem, "")
+
+
+def _write_store(
+    root: Path, folder: Path, stored: list[tuple[Annotated, Rows]], findings: Findings, shard_size: int
+) -> dict[str, int]:
+    counts = {split.domain: 0 for split, _ in stored}
+
+    def samples() -> Iterator[Sample]:
+        for split, rows in stored:
+            for _, image in _images(root, split, rows, findings):
+                counts[split.domain] += 1
+                yield [image]
+
+    if not write_counted(folder, samples(), shard_size):
+        raise ShardError("no readable image for the store", shard=stored[0][0].source)
+    codes = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
+    written = index.build(shard_set.resolve(folder))[0]
+    domains.save(written, Domains(tuple(counts), codes), folder / domains.FILE_NAME)
+    return counts
+
+
+def _write_target(
+    root: Path, folder: Path, target: Target, findings: Findings, seed: int, shard_size: int
+) -> dict[str, int]:
+    sources = {"train": target.train, "val": target.train, "test": target.val}
+    splits = {
+        name: _labelled(root, sources[name], shuffled(rows, name, seed), findings) for name, rows in target.rows.items()
+    }
+    categories = target.train.categories
+    counts = write_target(folder, splits, [category.name for category in categories], shard_size=shard_size)
+    for name in ("train", "val"):
+        if not counts[name]:
+            found = f"none of {len(target.rows[name])}"
+            expected = "an image that decodes"
+            todo = "get its images again, or leave it out with --domains"
+            raise ShardError(f"{name} is empty", shard=sources[name].source, expected=expected, found=found, todo=todo)
+    publish_json(folder / "categories.json", [category._asdict() for category in categories])
+    return counts
+
+
+def _labelled(root: Path, split: Annotated, rows: Rows, findings: Findings) -> Iterator[Sample]:
+    for row, (name, data) in _images(root, split, rows, findings):
+        key, label = name.rpartition(".")[0], int(split.labels[row])
+        ids = {"image_id": int(split.ids[row]), "category_id": split.categories[label].id}
+        yield [(name, data), (f"{key}.cls", b"%d" % label), (f"{key}.json", json.dumps(ids).encode())]
+
+
+def _images(root: Path, split: Annotated, rows: Rows, findings: Findings) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    """Row, member name and bytes of every image that decodes; what is wrong with the others goes into ``findings``."""
+    keys = keys_of(split.files)
+    with reading(root, split) as body:
+        for row in rows.tolist():
+            file = split.files[row].as_py()
+            data = body(row)
+            if _is_readable(data, file, split.sizes[row].tolist(), findings):
+                yield row, (f"{keys[row].as_py()}.{file.rpartition('.')[2]}", data)
+
+
+def _is_readable(data: bytes, file: str, size: list[int], findings: Findings) -> bool:
+    try:
+        picture = decode(data)
+    except PictureError as error:
+        findings.faults.append(Fault(error.kind, file, None, None, error.detail))
+        return False
+    if sorted(picture.size) != sorted(size):  # which is which depends on how the annotator's reader turned it
+        findings.other_sizes.append(f"{file}: {picture.size[0]} x {picture.size[1]}, annotated {size[0]} x {size[1]}")
+    return True
+
+
+def _size_notes(findings: Findings) -> list[str]:
+    """One line for all images of another size than annotated; they are packed all the same."""
+    others = findings.other_sizes
+    return [f"{len(others)} images are not of the size annotated, the first {others[0]}"] if others else []

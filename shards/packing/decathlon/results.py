@@ -1,0 +1,82 @@
+"""Writes predictions in the decathlon's results format: a JSON list of ``{"image_id": ..., "category_id": ...}``.
+
+The original ids stand in the packed target: image ids in the ``.json`` member of every sample, category ids by label in
+``categories.json``. Several domains are one list: join what `results` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from shards import stream
+from shards.errors import Misuse, ShardError
+from shards.indexing import index
+from shards.io import shard_set
+from shards.io.json_files import from_json, publish_json
+
+Ints = npt.NDArray[np.int64]
+Result = dict[str, int]
+
+
+def results(target: Path, split: str, predicted: Ints) -> list[Result]:
+    """The results of one domain.
+
+    Args:
+        target: a target that `pack_decathlon` made.
+        split: the one predicted, as a rule "test".
+        predicted: shape (n,), integers: the predicted class, its place in classes.txt, of each sample of the split in
+            its stored order.
+
+    Raises:
+        Misuse: not one prediction a sample, or a class that is not there.
+        ShardError: the target has no original ids.
+    """
+    images, categories = image_ids(target / split), category_ids(target)
+    if len(predicted) != len(images):
+        raise Misuse("one prediction a sample", shard=str(target / split), expected=len(images), found=len(predicted))
+    wrong = np.flatnonzero((predicted < 0) | (predicted >= len(categories)))
+    if len(wrong):
+        expected, found = f"0 to {len(categories) - 1}", int(predicted[wrong[0]])
+        raise Misuse("no class of this number", shard=str(target), expected=expected, found=found)
+    chosen = categories[predicted]
+    return [{"image_id": image, "category_id": category} for image, category in zip(images.tolist(), chosen.tolist())]
+
+
+def write_results(path: Path, found: Iterable[Result]) -> None:
+    """Write results, of one domain or of several one after the other, as one JSON list."""
+    publish_json(path, list(found))
+
+
+def image_ids(split: Path) -> Ints:
+    """Shape (n,), int64: the original image id of each sample of a packed split, in stored order.
+
+    Raises:
+        ShardError: a sample has none.
+    """
+    opened = index.build(shard_set.resolve(split))[0]
+    return np.array([_image_id(sample, split) for sample in stream.samples(opened, np.arange(len(opened)))], np.int64)
+
+
+def category_ids(target: Path) -> Ints:
+    """Shape (classes,), int64: the original category id of each class.
+
+    Raises:
+        ShardError: the target has no categories.json, or another's.
+    """
+    path = target / "categories.json"
+    try:
+        return np.array([category["id"] for category in from_json(path.read_bytes())], np.int64)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise ShardError("no category ids", shard=str(path), todo="pack the target with `pack decathlon`") from error
+
+
+def _image_id(sample: stream.Sample, split: Path) -> int:
+    try:
+        return int(from_json(sample["json"])["image_id"])
+    except (ValueError, TypeError, LookupError) as error:
+        key = sample["__key__"]
+        raise ShardError("no image id", shard=str(split), key=key, todo="pack with `pack decathlon`") from error

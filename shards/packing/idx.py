@@ -1,0 +1,285 @@
+"""Packs MNIST-layout sets into one store with its domains on record, and one of them into a target.
+
+The store holds training images of all sets, unlabelled and mixed; the target has images of its own set alone
+(Ericsson, Gouk, Hospedales 2020, section 4.1): those that drive the weights (train), those that select (val), its test
+images (test). No image is in two places. Reading the files is `idx`'s business, the form of a shard `write`'s.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.errors import Misuse, ShardError
+from shards.indexing import domains, index
+from shards.io import shard_set
+from shards.io.atomic import publish_bytes, publishing_folder
+from shards.io.images import encode
+from shards.member_names import storable
+from shards.packing.imagefolder import check_request
+from shards.shuffle import permutation
+from shards.tar.writer import SHARD_SIZE, Sample, write_shards
+
+#: The target has so many of its set's training images, or this share where the set is smaller than MNIST's.
+OWN, MNIST, SHARE = 10_000, 60_000, 6
+#: Of these, val has a tenth, and no more than this.
+MOST_VAL = 1_000
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Take:
+    """How many images at most; None for all there are.
+
+    Args:
+        store: of each set.
+        train, val, test: of the target.
+    """
+
+    store: int | None = None
+    train: int | None = None
+    val: int | None = None
+    test: int | None = None
+
+
+@dataclass(frozen=True)
+class IdxReport:
+    """What was packed: images of the store by set, of the target by split, and the target's classes."""
+
+    store: dict[str, int]
+    target: dict[str, int]
+    classes: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where a set's own training images go, as places in it: no place is in two parts, each part is shuffled."""
+
+    train: Places
+    val: Places
+    store: Places
+
+
+def pack_idx(
+    sets: Sequence[Path],
+    own: str,
+    out: Path,
+    *,
+    take: Take | None = None,
+    seed: int = 0,
+    shard_size: int = SHARD_SIZE,
+) -> IdxReport:
+    """Write ``out/store`` with its index and domains, and ``out/target``; ``out`` appears whole or not at all.
+
+    Images are grey PNGs with keys ``SET-train-00017``, the number being the image's place in its file; a domain is
+    named as its folder. The order of the store is random by ``seed``, so that any stretch of it holds all domains.
+
+    Args:
+        sets: folders of MNIST-layout files.
+        own: the name of the folder that is the target.
+        take: limits, for smaller scales; what is taken is random by ``seed``.
+
+    Raises:
+        Misuse: ``out`` holds something or overlaps a set, two sets of one name or one that is no domain's, ``own`` is
+            none of them, a bad limit.
+        ShardError: a file cannot be used; the message says which and why.
+    """
+    for folder in sets:
+        check_request(folder, out, shard_size)
+    take = take or Take()
+    named = _named(sets, own, take)
+    training = {name: read_split(folder, "train") for name, folder in named.items()}
+    test = read_split(named[own], "t10k")
+    parts = divide(len(training[own].images), take, seed)
+    chosen = {name: _chosen(name, split, take, seed) for name, split in training.items()} | {own: parts.store}
+    with publishing_folder(out) as folder:
+        _write_store(folder / "store", training, chosen, seed, shard_size)
+        splits = {"train": (training[own], "train", parts.train), "val": (training[own], "train", parts.val)}
+        splits["test"] = (test, "t10k", _shuffled(len(test.images), f"test of {own}", seed)[: take.test])
+        for split, (source, origin, places) in splits.items():
+            write_shards(folder / "target" / split, _labelled(own, origin, source, places), shard_size=shard_size)
+        classes = 1 + max(int(source.labels.max()) for source in (training[own], test))
+        publish_bytes(folder / "target" / "classes.txt", "".join(f"{n}\n" for n in range(classes)).encode())
+    counts = {split: len(places) for split, (_, _, places) in splits.items()}
+    return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes)
+
+
+def divide(count: int, take: Take, seed: int) -> Parts:
+    """Divide the target's own ``count`` training images: of 60,000 and more 10,000 are the target's, else a sixth.
+
+    Raises:
+        ShardError: too few images for a train, a val and a store.
+    """
+    held = OWN if count >= MNIST else count // SHARE
+    n_val = min(MOST_VAL, held // 10)
+    if n_val < 1:
+        todo = "name another set as the target's own"
+        raise ShardError("too few images for a target", expected="60 or more to train on", found=count, todo=todo)
+    turn = permutation(seed, "parts of the target's set", 0, count)
+    val, train, store = turn[:n_val], turn[n_val:held], turn[held:]
+    return Parts(train[: take.train], val[: take.val], store[: take.store])
+
+
+def _named(sets: Sequence[Path], own: str, take: Take) -> dict[str, Path]:
+    named = {folder.resolve().name: folder for folder in sets}
+    for name, folder in named.items():
+        domains.check_name(name, storable(str(folder)))
+    if len({_stem(name) for name in named}) < len(sets):
+        twice = ", ".join(sorted(folder.resolve().name for folder in sets))
+        raise Misuse("two sets of one name", found=twice, todo="rename a folder: its name is its images' domain")
+    if own not in named:
+        known = ", ".join(named)
+        raise Misuse("the target's own set is not among the sets", expected=known, found=own, todo="name one of them")
+    for name, limit in vars(take).items():
+        if limit is not None and limit < 1:
+            raise Misuse(f"a limit of {name}", expected="at least 1", found=limit, todo="give a larger one")
+    return named
+
+
+def _chosen(name: str, split: IdxSplit, take: Take, seed: int) -> Places:
+    return _shuffled(len(split.images), f"images of {name!r}", seed)[: take.store]
+
+
+def _shuffled(count: int, purpose: str, seed: int) -> Places:
+    return permutation(seed, purpose, 0, count)
+
+
+def _write_store(
+    folder: Path, training: dict[str, IdxSplit], chosen: dict[str, Places], seed: int, shard_size: int
+) -> None:
+    sources = tuple(training)
+    codes = np.repeat(np.arange(len(sources), dtype=np.int32), [len(chosen[name]) for name in sources])
+    places = np.concatenate([chosen[name] for name in sources])
+    turn = permutation(seed, "order of the store", 0, len(codes))
+    codes, places = codes[turn], places[turn]
+    samples = (
+        [(f"{_key(sources[code], 'train', place)}.png", encode(training[sources[code]].images[place]))]
+        for code, place in zip(codes, places)
+    )
+    write_shards(folder, samples, shard_size=shard_size)
+    made, _ = index.build(shard_set.resolve(folder))
+    index.save(made, folder / index.FILE_NAME)
+    domains.save(made, domains.Domains(sources, codes), folder / domains.FILE_NAME)
+
+
+def _labelled(name: str, origin: str, source: IdxSplit, places: Places) -> Iterator[Sample]:
+    for place in places:
+        key = _key(name, origin, place)
+        yield [(f"{key}.png", encode(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
+
+
+def _key(name: str, split: str, place: int) -> str:
+    return f"{_stem(name)}-{split}-{place:05d}"
+
+
+def _stem(name: str) -> str:
+    # A dot would end the key.
+    return name.replace(".", "_")
+
+
+Bytes = npt.NDArray[np.uint8]
+
+#: Type of an IDX element: unsigned byte.
+_UBYTE = 0x08
+_GZIP = b"\x1f\x8b"
+#: Bytes that are read into memory at most.
+LARGEST = 1 << 32
+
+
+@dataclass(frozen=True)
+class IdxSplit:
+    """One split of a set.
+
+    Args:
+        images: shape (n, height, width), uint8.
+        labels: shape (n,), uint8.
+    """
+
+    images: Bytes
+    labels: Bytes
+
+
+def read_split(folder: Path, split: str) -> IdxSplit:
+    """The images and labels of ``train`` or ``t10k``, from files named as MNIST's.
+
+    Raises:
+        ShardError: a file is missing or not what its name says, or there is not one label an image.
+    """
+    images, labels = (read(_file_of(folder, split, part), sides) for part, sides in (("images", 3), ("labels", 1)))
+    if len(images) != len(labels):
+        raise ShardError(
+            f"{split}: not one label an image",
+            shard=str(folder),
+            expected=f"{len(images)} labels",
+            found=len(labels),
+            todo="fetch both files again",
+        )
+    return IdxSplit(images, labels)
+
+
+def read(path: Path, sides: int) -> Bytes:
+    """The array of an IDX file of unsigned bytes with ``sides`` dimensions, none of them 0.
+
+    Raises:
+        ShardError: another magic, a size that does not hold, a cut or damaged gzip; one line that says which.
+    """
+    try:
+        with open(path, "rb") as plain:
+            packed = plain.read(2) == _GZIP
+            plain.seek(0)
+            if not packed:
+                return _read(plain, path, sides)
+            with gzip.open(plain) as unpacked:
+                return _read(unpacked, path, sides)  # type: ignore[arg-type]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _wrong(path, f"cut or damaged gzip ({error})") from error
+
+
+def _read(file: BinaryIO, path: Path, sides: int) -> Bytes:
+    expected = bytes([0, 0, _UBYTE, sides])
+    head = file.read(4 + 4 * sides)
+    if head[:4] != expected:
+        raise _wrong(
+            path, f"not an IDX file of bytes with {sides} dimensions", expected.hex(), head[:4].hex() or "none"
+        )
+    if len(head) < 4 + 4 * sides:
+        raise _wrong(path, "ends in its header", f"{4 + 4 * sides} bytes", len(head))
+    shape = struct.unpack(f">{sides}I", head[4:])
+    n_bytes = math.prod(shape)
+    if not 0 < n_bytes <= LARGEST:
+        raise _wrong(path, "its header states an impossible size", f"1 to {LARGEST} bytes", " x ".join(map(str, shape)))
+    body = file.read(n_bytes + 1)
+    if len(body) != n_bytes:
+        found = len(body) if len(body) < n_bytes else "more"
+        raise _wrong(path, "its length is not the one in its header", f"{n_bytes} bytes after it", found)
+    return np.frombuffer(body, np.uint8).reshape(shape)
+
+
+def _file_of(folder: Path, split: str, part: str) -> Path:
+    """``train-images-idx3-ubyte`` or ``train-images.idx3-ubyte``, with or without ``.gz``."""
+    rank = 3 if part == "images" else 1
+    names = [f"{split}-{part}{mark}idx{rank}-ubyte{suffix}" for mark in "-." for suffix in (".gz", "")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise ShardError(
+        f"no {split} {part} in MNIST's layout",
+        shard=str(folder),
+        expected=f"{names[1]} or {names[0]}",
+        found="neither",
+        todo="name a folder that holds them",
+    )
+
+
+def _wrong(path: Path, problem: str, expected: object = None, found: object = None) -> ShardError:
+    return ShardError(problem, shard=str(path), expected=expected, found=found, todo="fetch the file again")

@@ -1,0 +1,238 @@
+"""Packs folders of image files into shards: a store, or a labelled target with its splits.
+
+Owns which files count, their keys, labels and splits. Whether a picture decodes is `check`'s judgement, the form of
+a shard `write`'s. Image bytes are stored as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shards.errors import Misuse, ShardError
+from shards.faults import Fault
+from shards.indexing.content import image_fault
+from shards.indexing.sample import IMAGE_SUFFIXES
+from shards.io.atomic import publish_bytes, publishing_folder
+from shards.shuffle import permutation
+from shards.tar.writer import SHARD_SIZE, Sample, check_shard_size, write_shards
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What became of a folder.
+
+    Args:
+        samples: packed, by split; a store has the one split ``""``.
+        classes: names by label; none for a store.
+        ignored: files whose name is not an image's, or that stand in no class folder.
+        faults: images left out and why; their `shard` is the file, relative to the folder.
+    """
+
+    samples: dict[str, int]
+    classes: tuple[str, ...]
+    ignored: int
+    faults: tuple[Fault, ...]
+
+
+def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
+    """Pack every readable image below ``source``, sorted by path, into ``out``, which appears whole or not at all.
+
+    A key is the file's path without its extension, other dots of the file name made ``_``; where two files
+    would have one key, the later gets ``_2``, ``_3`` ... at its end.
+
+    Raises:
+        Misuse: ``out`` holds something, or lies in ``source`` or the other way round.
+        ShardError: no image is readable.
+    """
+    check_request(source, out, shard_size)
+    paths, ignored = image_files(source)
+    faults: list[Fault] = []
+    keys = dict(zip(paths, keys_of(paths), strict=True))
+    samples = ([(keys[path] + Path(path).suffix, data)] for path, data in _readable_images(source, paths, faults))
+    with publishing_folder(out) as folder:
+        n_samples = _write(folder, samples, shard_size, source)
+    return PackReport({"": n_samples}, (), ignored, tuple(faults))
+
+
+def pack_target(
+    source: Path,
+    out: Path,
+    *,
+    split: tuple[float, float, float] = (0.4, 0.2, 0.4),
+    seed: int = 0,
+    shard_size: int = SHARD_SIZE,
+) -> PackReport:
+    """Pack folders, one a class, as a target: ``train/``, ``val/``, ``test/`` and ``classes.txt`` in ``out``.
+
+    Classes are numbered by their sorted names. Each is divided by itself, at random by ``seed``, and has at least
+    one image in every split that is to have any. A sample is the image and its label in a ``.cls`` member;
+    the order inside a split is random too, so that neighbours are not of one class.
+
+    Args:
+        split: shares of train, val and test; they sum to 1.
+
+    Raises:
+        Misuse: as `pack_folder`, or ``split`` is no division.
+        ShardError: no class folder, or a class with fewer readable images than splits.
+    """
+    check_request(source, out, shard_size)
+    _check_split(split)
+    paths, ignored = image_files(source)
+    classes = tuple(sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."))
+    in_class = [path for path in paths if "/" in path]
+    faults: list[Fault] = []
+    readable = [path for path, _ in _readable_images(source, in_class, faults)]
+    parts = divide(readable, classes, split, seed)
+    keys = dict(zip(paths, keys_of(paths), strict=True))
+    with publishing_folder(out) as folder:
+        for number, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
+            turn = permutation(seed, "order of split", number, len(part))
+            samples = _labelled(source, [part[place] for place in turn], keys, classes)
+            if part:
+                _write(folder / name, samples, shard_size, source)
+        publish_bytes(
+            folder / "classes.txt", "".join(f"{name}\n" for name in classes).encode("utf-8", "surrogateescape")
+        )
+    counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
+    return PackReport(counts, classes, ignored + len(paths) - len(in_class), tuple(faults))
+
+
+def image_files(source: Path) -> tuple[list[str], int]:
+    """Images below ``source`` by their names, as sorted relative paths with ``/``, and how many other files there are.
+
+    Hidden files and folders are passed over; links to folders are not followed.
+    """
+    images, others = [], 0
+    for place, folders, files in os.walk(source):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if not name.startswith(".") and Path(name).suffix[1:].lower() in IMAGE_SUFFIXES:
+                images.append(Path(place, name).relative_to(source).as_posix())
+            else:
+                others += 1
+    return sorted(images), others
+
+
+def keys_of(paths: Iterable[str]) -> list[str]:
+    """One key a path, all different.
+
+    >>> keys_of(["a/x.1.jpg", "a/x_1.jpg", "b/x.png"])
+    ['a/x_1', 'a/x_1_2', 'b/x']
+    """
+    keys: dict[str, None] = {}
+    for path in paths:
+        folder, slash, name = path.rpartition("/")
+        wanted = folder + slash + Path(name).stem.replace(".", "_")
+        key, number = wanted, 1
+        while key in keys:
+            number += 1
+            key = f"{wanted}_{number}"
+        keys[key] = None
+    return list(keys)
+
+
+def divide(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
+    """Divide each class by itself and at random over the splits; paths of a split come out sorted."""
+    members: dict[str, list[str]] = {name: [] for name in classes}
+    for path in paths:
+        members[path.partition("/")[0]].append(path)
+    parts: list[list[str]] = [[] for _ in split]
+    for name, held in members.items():
+        turn = [held[place] for place in permutation(seed, f"split of {name!r}", 0, len(held))]
+        for part, count in zip(parts, shares(len(held), split, name), strict=True):
+            part += turn[:count]
+            turn = turn[count:]
+    return [sorted(part) for part in parts]
+
+
+def shares(count: int, split: tuple[float, ...], name: str) -> list[int]:
+    """Whole numbers that sum to ``count``, by largest remainder, none of them 0 where its share is not.
+
+    >>> shares(10, (0.4, 0.2, 0.4), "cat"), shares(3, (0.8, 0.1, 0.1), "dog")
+    ([4, 2, 4], [1, 1, 1])
+    """
+    wanted = sum(share > 0 for share in split)
+    if count < wanted:
+        raise ShardError(
+            "too few readable images for the splits",
+            shard=name,
+            expected=f"at least {wanted}",
+            found=count,
+            todo="add images or remove the class folder",
+        )
+    exact = [round(share * count, 9) for share in split]
+    counts = [int(part) for part in exact]
+    by_remainder = sorted(range(len(split)), key=lambda place: counts[place] - exact[place])
+    for place in by_remainder[: count - sum(counts)]:
+        counts[place] += 1
+    for place, share in enumerate(split):
+        if share > 0 and counts[place] == 0:
+            counts[counts.index(max(counts))] -= 1
+            counts[place] = 1
+    return counts
+
+
+def check_request(source: Path, out: Path, shard_size: int) -> None:
+    """Raise `Misuse` unless ``source`` is a folder, ``out`` is missing or empty, and neither lies in the other."""
+    check_shard_size(shard_size)
+    if not source.is_dir():
+        raise Misuse("no such folder", shard=str(source), todo="name a folder of images")
+    inner, outer = out.resolve(), source.resolve()
+    if inner == outer or outer in inner.parents or inner in outer.parents:
+        raise Misuse("output and input lie in one another", shard=str(out), todo="choose an --out outside the input")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise Misuse("there is something already", shard=str(out), todo="choose another --out or remove it")
+
+
+def _check_split(split: tuple[float, ...]) -> None:
+    if len(split) != len(SPLITS) or min(split) < 0 or split[0] == 0 or abs(sum(split) - 1) > 1e-9:
+        raise Misuse(
+            "this is no split",
+            expected="three shares that sum to 1, the first above 0",
+            found=",".join(map(str, split)),
+            todo="for example 0.4,0.2,0.4",
+        )
+
+
+def _readable_images(source: Path, paths: list[str], faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of each image that decodes; the others are added to ``faults``."""
+    for path in paths:
+        try:
+            data = (source / path).read_bytes()
+        except OSError as error:
+            faults.append(Fault("not-an-image", path, None, None, f"{path}: cannot be read ({error.strerror})"))
+            continue
+        fault = image_fault(data)
+        if fault is None:
+            yield path, data
+        else:
+            faults.append(Fault(fault[0], path, None, None, f"{path}: {fault[1]}"))
+
+
+def _labelled(source: Path, paths: list[str], keys: dict[str, str], classes: tuple[str, ...]) -> Iterator[Sample]:
+    label = {name: number for number, name in enumerate(classes)}
+    for path in paths:
+        number = label[path.partition("/")[0]]
+        image = (source / path).read_bytes()
+        yield [(keys[path] + Path(path).suffix, image), (keys[path] + ".cls", f"{number}".encode("ascii"))]
+
+
+def _write(folder: Path, samples: Iterator[Sample], shard_size: int, source: Path) -> int:
+    """Write the samples and count them; `ShardError` where there is none."""
+    n_samples = 0
+
+    def counted() -> Iterator[Sample]:
+        nonlocal n_samples
+        for sample in samples:
+            n_samples += 1
+            yield sample
+
+    write_shards(folder, counted(), shard_size=shard_size)
+    if not n_samples:
+        raise ShardError("no readable image in the folder", shard=str(source), todo="name a folder that holds images")
+    return n_samples

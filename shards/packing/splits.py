@@ -1,0 +1,58 @@
+"""Divides labelled rows into a train and a val half, stratified and at random by a seed: pure arithmetic on labels.
+
+Owns how many rows a class gives and which; reading and writing them is left to others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.shuffle import Rows, permutation
+
+
+def halves(labels: npt.NDArray[np.int64], size: int | None, seed: int) -> tuple[Rows, Rows]:
+    """Train and val rows, disjoint, each sorted.
+
+    Every class gives as many rows as every other, as far as it has them (METHOD.md section 7), and its
+    rows are shared out evenly: train and val differ by at most one, in each class and in all.
+
+    Args:
+        labels: shape (n,), int64; rows with a negative label are in neither half.
+        size: rows of both halves together; None, or more than there are, for all.
+        seed: which rows, and which half they are in; a class's rows do not depend on other classes' rows.
+
+    >>> train, val = halves(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4, seed=0)
+    >>> len(train), len(val), len(set(train) & set(val))
+    (2, 2, 0)
+    """
+    classes, counts = np.unique(labels[labels >= 0], return_counts=True)
+    parts: tuple[list[Rows], list[Rows]] = ([], [])
+    larger = 0  # the half that gets the odd row, in turn
+    for label, wanted in zip(classes.tolist(), even_shares(counts, size).tolist(), strict=True):
+        rows = np.flatnonzero(labels == label)
+        drawn = rows[permutation(seed, "halves of class", label, len(rows))[:wanted]]
+        middle = (wanted + 1) // 2
+        parts[larger].append(drawn[:middle])
+        parts[1 - larger].append(drawn[middle:])
+        larger = (larger + wanted) % 2
+    train, val = (np.sort(np.concatenate([np.empty(0, np.int64), *part])) for part in parts)
+    return train, val
+
+
+def even_shares(counts: npt.NDArray[np.int64], size: int | None) -> npt.NDArray[np.int64]:
+    """How many of its ``counts`` rows each class gives so that all give ``size`` together, as evenly as can be.
+
+    A class that has fewer than the others give gives all; what an even division leaves over goes to the first classes
+    that have more.
+
+    >>> even_shares(np.array([10, 2, 10]), 13), even_shares(np.array([3, 3]), None)
+    (array([6, 2, 5]), array([3, 3]))
+    """
+    if size is None or size >= counts.sum():
+        return counts
+    level = int(np.searchsorted([np.minimum(counts, n).sum() for n in range(counts.max() + 1)], size, "right")) - 1
+    shares = np.minimum(counts, level)
+    more = np.flatnonzero(counts > level)[: size - shares.sum()]
+    shares[more] += 1
+    return shares

@@ -1,0 +1,219 @@
+"""Packs STL-10: the unlabelled images as a store, the labelled ones as a target. Pixels become PNG, without loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.errors import Misuse, ShardError
+from shards.io import images as image_codec
+from shards.io.atomic import publishing_folder
+from shards.packing.imagefolder import check_request
+from shards.packing.splits import halves
+from shards.packing.target import shuffled, write_target
+from shards.shuffle import Rows
+from shards.tar.writer import SHARD_SIZE, Sample, write_shards
+
+
+@dataclass(frozen=True)
+class Stl10Report:
+    """What was packed.
+
+    Args:
+        store: images of the store, 0 where there is none.
+        target: samples of the target by split.
+        classes: names by label.
+        notes: what a person should know.
+    """
+
+    store: int
+    target: dict[str, int]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def pack_stl10(
+    folder: Path, out: Path, *, fold: int | None = None, seed: int = 0, shard_size: int = SHARD_SIZE
+) -> Stl10Report:
+    """Pack the binary files of ``folder`` as ``out``/store and ``out``/target, which appear together or not at all.
+
+    Train and val are stratified halves, by the seed, of the labelled train images; test is STL-10's. A key is the part
+    and the image's place in it: ``unlabeled/000017``. Without unlabeled_X.bin there is a target and no store.
+
+    Args:
+        fold: take only this one of the predefined folds of train, from 0; test stays whole.
+
+    Raises:
+        Misuse: ``out`` holds something or lies in ``folder``; no such folder or fold.
+        ShardError: a file is missing or not of the size or values that STL-10's have; fewer than two train images.
+    """
+    check_request(folder, out, shard_size)
+    source = locate(folder)
+    train, test, unlabelled = labelled(source, "train"), labelled(source, "test"), unlabelled(source)
+    classes = class_names(source)
+    chosen = np.arange(len(train.labels)) if fold is None else fold(source, fold, len(train.labels))
+    rows = dict(zip(("train", "val"), (chosen[half] for half in halves(train.labels[chosen], None, seed))))
+    if not all(map(len, rows.values())):
+        raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
+    splits = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
+    splits["test"] = _labelled("test", test, shuffled(np.arange(len(test.labels)), "test", seed))
+    with publishing_folder(out) as place:
+        if unlabelled is not None:
+            write_shards(place / "store", _unlabelled(unlabelled), shard_size=shard_size)
+        counts = write_target(place / "target", splits, classes, shard_size=shard_size)
+    if unlabelled is None:
+        return Stl10Report(0, counts, classes, (f"{source}: has no unlabeled_X.bin, so there is no store",))
+    return Stl10Report(len(unlabelled), counts, classes, ())
+
+
+def _unlabelled(planes: Planes) -> Iterator[Sample]:
+    for row in range(len(planes)):
+        yield [(f"unlabeled/{row:06d}.png", image_codec.encode(pixels(planes[row])))]
+
+
+def _labelled(part: str, images: Labelled, rows: Rows) -> Iterator[Sample]:
+    for row in rows.tolist():
+        key = f"{part}/{row:06d}"
+        yield [
+            (f"{key}.png", image_codec.encode(pixels(images.planes[row]))),
+            (f"{key}.cls", b"%d" % images.labels[row]),
+        ]
+
+
+SIDE = 96
+IMAGE_BYTES = 3 * SIDE * SIDE
+#: What the archive of STL-10 unpacks to; the folder above it may be named as well.
+FOLDER = "stl10_binary"
+_GET = "unpack stl10_binary.tar.gz there, or let --download fetch it"
+_NUMBER = re.compile("[0-9]{1,9}")
+
+Planes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A labelled part, train or test.
+
+    Args:
+        planes: shape (n, 3, 96, 96), uint8, as stored; `pixels` turns one upright.
+        labels: shape (n,), int64, from 0.
+    """
+
+    planes: Planes
+    labels: npt.NDArray[np.int64]
+
+
+def locate(folder: Path) -> Path:
+    """The folder of the binary files: ``folder`` itself, or ``folder``/stl10_binary.
+
+    Raises:
+        Misuse: no such folder.
+    """
+    if not folder.is_dir():
+        raise Misuse("no such folder", shard=str(folder), todo=_GET)
+    return folder / FOLDER if (folder / FOLDER).is_dir() else folder
+
+
+def pixels(planes: Planes) -> Planes:
+    """Shape (3, 96, 96) as stored -> (96, 96, 3): rows, columns, RGB."""
+    return np.ascontiguousarray(planes.transpose(2, 1, 0))
+
+
+def labelled(folder: Path, part: str) -> Labelled:
+    """The part "train" or "test".
+
+    Raises:
+        ShardError: a file is missing, no whole number of images or labels long, or a label is no class's.
+    """
+    planes = images(folder / f"{part}_X.bin")
+    path = folder / f"{part}_y.bin"
+    labels = np.frombuffer(_bytes(path), np.uint8).astype(np.int64) - 1
+    if len(labels) != len(planes):
+        raise ShardError("a label an image", shard=str(path), expected=f"{len(planes)} bytes", found=len(labels))
+    n_classes = len(class_names(folder))
+    wrong = np.flatnonzero((labels < 0) | (labels >= n_classes))
+    if len(wrong):
+        expected, found = f"1 to {n_classes}", int(labels[wrong[0]]) + 1
+        raise ShardError("no class's label", shard=str(path), offset=int(wrong[0]), expected=expected, found=found)
+    return Labelled(planes, labels)
+
+
+def unlabelled(folder: Path) -> Planes | None:
+    """The unlabelled images, shape (n, 3, 96, 96), uint8, as stored; None where the file is not there.
+
+    Raises:
+        ShardError: it is no whole number of images long.
+    """
+    path = folder / "unlabeled_X.bin"
+    return images(path) if path.exists() else None
+
+
+def images(path: Path) -> Planes:
+    """Map a file of images; nothing is read before it is used.
+
+    Returns:
+        Shape (n, 3, 96, 96), uint8, n at least 1: channels, columns, rows.
+
+    Raises:
+        ShardError: it is missing, empty, or no whole number of images long.
+    """
+    if not path.is_file():
+        raise ShardError("is missing", shard=str(path), todo=_GET)
+    size = path.stat().st_size
+    if not size or size % IMAGE_BYTES:
+        expected = f"a multiple of {IMAGE_BYTES} bytes"
+        raise ShardError("cut, or no STL-10 images", shard=str(path), expected=expected, found=size, todo=_GET)
+    return np.memmap(path, np.uint8, "r", shape=(size // IMAGE_BYTES, 3, SIDE, SIDE))
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The names in class_names.txt, by label.
+
+    Raises:
+        ShardError: the file is missing, empty, or no text.
+    """
+    names = tuple(line.strip() for line in _text(folder / "class_names.txt").splitlines() if line.strip())
+    if not names:
+        raise ShardError("names no class", shard=str(folder / "class_names.txt"), todo=_GET)
+    return names
+
+
+def fold(folder: Path, number: int, n_images: int) -> npt.NDArray[np.int64]:
+    """The train images of one of the predefined folds, int64, sorted.
+
+    Args:
+        number: a line of fold_indices.txt, from 0.
+        n_images: how many train images there are.
+
+    Raises:
+        Misuse: there is no fold of that number.
+        ShardError: the file is missing, or the line has something else than indices of different train images.
+    """
+    path = folder / "fold_indices.txt"
+    lines = _text(path).splitlines()
+    if not 0 <= number < len(lines):
+        raise Misuse("no such fold", shard=str(path), expected=f"0 to {len(lines) - 1}", found=number)
+    words = lines[number].split()
+    places = {int(word) for word in words if _NUMBER.fullmatch(word) and int(word) < n_images}
+    if not words or len(places) != len(words):
+        expected, found = f"different numbers below {n_images}", repr(lines[number][:40])
+        raise ShardError(f"line {number + 1} is no fold", shard=str(path), expected=expected, found=found, todo=_GET)
+    return np.array(sorted(places), np.int64)
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise ShardError("is no text", shard=str(path), todo=_GET) from error
+
+
+def _bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise ShardError("is missing", shard=str(path), todo=_GET)
+    return path.read_bytes()

@@ -1,0 +1,38 @@
+"""Writes a labelled target: a shard set for each of train, val and test, and classes.txt.
+
+Owns the form of the folder and the order inside a split. Which samples are in which split is decided before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from shards.io.atomic import publish_bytes
+from shards.shuffle import Rows, permutation
+from shards.tar.writer import Sample, write_shards
+
+SPLITS = ("train", "val", "test")
+
+
+def write_target(
+    folder: Path, splits: Mapping[str, Iterable[Sample]], classes: Sequence[str], *, shard_size: int
+) -> dict[str, int]:
+    """Write the splits as ``folder``/train, /val and /test, and the names of the classes; return samples by split."""
+    counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
+    publish_bytes(folder / "classes.txt", "".join(f"{name}\n" for name in classes).encode())
+    return counts
+
+
+def shuffled(rows: Rows, split: str, seed: int) -> Rows:
+    """The rows of a split in the order in which they are written: random, so that neighbours are not of one class."""
+    return rows[permutation(seed, "order of split", SPLITS.index(split), len(rows))]
+
+
+def write_counted(folder: Path, samples: Iterable[Sample], shard_size: int) -> int:
+    """Write a shard set and return how many samples it has."""
+    numbers = count()
+    # zip asks for a number only after it got a sample, so the next number is how many there were.
+    write_shards(folder, (sample for sample, _ in zip(samples, numbers)), shard_size=shard_size)
+    return next(numbers)

@@ -1,0 +1,177 @@
+"""Writes one new shard from byte ranges of others: the task that a rewrite maps over its new shards.
+
+Members are copied with their headers. A header is written anew only where the copy would not mean the same: for a
+hard link, a name or size from a global PAX header, a new name. What goes where is `plan`'s decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.errors import ShardError
+from shards.indexing.extents import in_blocks, runs_of
+from shards.indexing.members import parts_of, walked_samples
+from shards.indexing.sample import Part
+from shards.indexing.scan import Shard
+from shards.io.atomic import placing
+from shards.io.byte_ranges import ends_early
+from shards.io.mapped import Buffer, opening
+from shards.io.shard_set import locate
+from shards.tar.blocks import blocks_of, stretches
+from shards.tar.hashing_writer import Sink, hashing
+from shards.tar.header import BLOCK
+from shards.tar.header_chain import hash_headers
+from shards.tar.walk import FILE, HARD_LINK, Member
+from shards.tar.writer import END, header, padding, shard_name
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a new shard takes from one source shard, in order.
+
+    Args:
+        shard: the source.
+        prefix: put before the names of its members, with a ``/``; None leaves them as they are.
+        samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``extents``.
+    """
+
+    shard: Shard
+    prefix: str | None
+    samples: pa.Table
+
+
+@dataclass(frozen=True)
+class Written:
+    """A shard that was written.
+
+    Args:
+        shard: its entry in an index.
+        sha256, xxh3: of the whole file, in hex.
+        offsets, sizes: shape (n,), int64, of the samples in it.
+        image_offsets: shape (n,), int64; -1 where there is no image.
+        new_headers: members that have another header than in their source.
+    """
+
+    shard: Shard
+    sha256: str
+    xxh3: str
+    offsets: Places
+    sizes: Places
+    image_offsets: Places
+    new_headers: int
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Called with a shard's number and what it is made of; writes it to ``folder``, which the caller syncs.
+
+    Args:
+        root: of the source's shard set.
+        folder: of the new shards.
+    """
+
+    root: str
+    folder: Path
+
+    def __call__(self, item: tuple[int, tuple[Draw, ...]]) -> Written:
+        """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
+        number, draws = item
+        path = self.folder / shard_name(number)
+        with placing(path) as file, hashing(file) as sink:
+            parts = [_copy(self.root, draw, sink) for draw in draws]
+            sink.put(END)
+        offsets, sizes, images, anew = zip(*parts, strict=True)
+        return Written(
+            Shard(path.name, sink.position, sink.headers.hexdigest(), False, sink.borrows),
+            sink.sha256.hexdigest(),
+            sink.xxh3.hexdigest(),
+            np.concatenate(offsets),
+            np.concatenate(sizes),
+            np.concatenate(images),
+            sum(anew),
+        )
+
+
+def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
+    """Copy one draw; return offsets, sizes and image offsets of its samples, and the number of new headers."""
+    with opening(locate(root, draw.shard.path)) as source:
+        starts, sizes = runs_of(draw.samples)
+        end = int((starts + sizes).max())
+        if end > len(source.buffer):
+            raise ends_early(draw.shard.path, end, len(source.buffer))
+        blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
+        as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
+        headers = sink.headers.copy()
+        if not as_they_stand or not hash_headers(blocks, first, counts, headers):
+            return _copy_members(source.buffer, draw, sink)
+        position, sink.headers = sink.position, headers
+        sink.gather(blocks, stretches(first, counts))
+    new_sizes = in_blocks(draw.samples["size"].to_numpy())
+    offsets = position + np.cumsum(new_sizes) - new_sizes
+    return offsets, new_sizes, _moved_images(draw.samples, offsets), 0
+
+
+def _moved_images(samples: pa.Table, offsets: Places) -> Places:
+    """Where the images are now, -1 where there is none."""
+    image = pc.fill_null(samples["image_offset"], -1).to_numpy()
+    moved = np.where(image < 0, -1, image - samples["offset"].to_numpy() + offsets)
+    for place in np.flatnonzero(samples["extents"].is_valid().to_numpy() & (image >= 0)).tolist():
+        position = int(offsets[place])
+        for extent in samples["extents"][place].as_py():
+            # Its header stands before it in the same piece; an empty body begins where the piece may end.
+            if extent["offset"] < image[place] <= extent["offset"] + extent["size"]:
+                moved[place] = position + image[place] - extent["offset"]
+            position += extent["size"]
+    return moved
+
+
+def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
+    """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
+    walked = walked_samples(buffer, draw.shard.path)
+    offsets, images, anew = [], [], 0
+    for line in draw.samples.select(["key", "image", "image_offset"]).to_pylist():
+        offsets.append(sink.position)
+        image = -1
+        for part, member in parts_of(walked, line["key"], draw.shard.path):
+            start, (body, new_header) = sink.position, _copy_part(buffer, part, member, draw, sink)
+            anew += new_header
+            if (line["image"], line["image_offset"]) == (part.extension, part.body):
+                image = start + body
+        images.append(image)
+    places = np.asarray(offsets, dtype=np.int64)
+    sizes = np.diff(np.append(places, sink.position))
+    return places, sizes, np.asarray(images, dtype=np.int64), anew
+
+
+def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: Sink) -> tuple[int, bool]:
+    """Copy one member; return how far into it its body begins, and whether its header is new."""
+    readable = part.kind == FILE
+    if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
+        sink.headers.update(buffer[member.header : member.body])
+        sink.borrows |= member.kind == HARD_LINK
+        sink.put(buffer[member.header : member.end])
+        sink.put(padding(member.end - member.header))
+        return member.body - member.header, False
+    if not readable:
+        raise ShardError(
+            "only regular members can be renamed",
+            shard=draw.shard.path,
+            key=part.name,
+            expected="a file or a hard link to one",
+            found=member.kind,
+            todo="rewrite without --rename, or leave the sample out of the manifest",
+        )
+    head = header(member.name if draw.prefix is None else f"{draw.prefix}/{member.name}", part.size)
+    sink.headers.update(head)
+    sink.put(head)
+    sink.put(buffer[part.body : part.body + part.size])
+    sink.put(padding(part.size))
+    return len(head), True

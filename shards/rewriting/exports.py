@@ -1,0 +1,148 @@
+"""Small files that other tools want beside shards: open_clip, wids, NVIDIA DALI, DataComp.
+
+Each is a pure function of an index (of the shards, where member bytes are needed); `publish` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.errors import ShardError
+from shards.indexing.index import Index
+from shards.indexing.members import parts_of, walked_samples
+from shards.io.atomic import placing, publish_bytes, publishing
+from shards.io.json_files import as_json, from_json
+from shards.io.mapped import opening
+from shards.member_names import is_safe
+from shards.rewriting import exports, marker
+from shards.stream import samples
+from shards.tar.walk import FILE
+
+SIZES, LENGTH, WIDS, UIDS = "sizes.json", "__len__", "shards.json", "uids.npy"
+#: A DataComp uid: 128 bits, as two numbers in the order of its hex digits.
+UID = np.dtype("u8,u8")
+
+
+def sizes(index: Index) -> dict[str, int]:
+    """Samples by shard, as open_clip's ``sizes.json`` has them."""
+    counts = np.bincount(index.shard_numbers, minlength=len(index.shards))
+    return {shard.path: int(count) for shard, count in zip(index.shards, counts, strict=True)}
+
+
+def wids_index(index: Index) -> dict[str, Any]:
+    """The shards as a wids dataset lists them: file, samples, bytes."""
+    counts = sizes(index)
+    shards = [{"url": s.path, "nsamples": counts[s.path], "filesize": s.size} for s in index.shards]
+    return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
+
+
+def place_counts(index: Index, folder: Path) -> None:
+    """Write ``sizes.json``, ``__len__`` and ``shards.json`` into ``folder``, which the caller syncs."""
+    files = {SIZES: as_json(sizes(index)), LENGTH: f"{len(index)}\n".encode("ascii"), WIDS: as_json(wids_index(index))}
+    for name, data in files.items():
+        with placing(folder / name) as file:
+            file.write(data)
+
+
+def dali_lines(index: Index, number: int) -> Iterator[str]:
+    """The lines of the DALI index of one shard: ``v1.2 SAMPLES``, then of each member extension, offset, size, name.
+
+    Raises:
+        ShardError: a member cannot be named there (white space in its name), or the shard is a gzip.
+    """
+    shard = index.shards[number]
+    if shard.gzip:
+        raise ShardError("DALI reads no gzip shards", shard=shard.path, todo="rewrite the store, then export")
+    keys = [index.table["key"][row].as_py() for row in index.rows(number)]
+    yield f"v1.2 {len(keys)}"
+    with opening(index.path(number)) as source:
+        walked = walked_samples(source.buffer, shard.path)
+        for key in keys:
+            parts = [(part, member.name) for part, member in parts_of(walked, key, shard.path) if part.kind == FILE]
+            blank = next((name for _, name in parts if len(name.split()) != 1), None)
+            if blank is not None:
+                raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank)
+            yield " ".join(f"{_extension(name)} {part.body} {part.size} {name}" for part, name in parts)
+
+
+def dali_index(index: Index, number: int) -> bytes:
+    """The DALI index of one shard, as its file holds it."""
+    return b"".join(line.encode("utf-8", "surrogateescape") + b"\n" for line in dali_lines(index, number))
+
+
+def _extension(name: str) -> str:
+    """What follows the first dot of the base name, its case kept, as DALI's own indexer has it."""
+    return name.rpartition("/")[2].partition(".")[2]
+
+
+def publish_dali(index: Index, folder: Path) -> list[Path]:
+    """Write ``NAME.idx`` for every shard ``NAME.tar`` below ``folder``, and return their paths.
+
+    Raises:
+        ShardError: as `dali_lines`; files written before stay.
+    """
+    paths = []
+    for number, shard in enumerate(index.shards):
+        if not is_safe(shard.path):
+            raise ShardError("would be written outside the folder", shard=shard.path, todo="index the shards again")
+        path = folder / Path(shard.path).with_suffix(".idx")
+        publish_bytes(path, dali_index(index, number))
+        paths.append(path)
+    return paths
+
+
+def datacomp_uids(index: Index) -> npt.NDArray[Any]:
+    """The ``uid`` in each sample's ``json`` member, sorted: shape (n,), dtype `UID`.
+
+    Raises:
+        ShardError: a sample has no uid of 32 hex digits; the message names it.
+    """
+    uids = np.zeros(len(index), dtype=UID)
+    for row, sample in enumerate(samples(index, np.arange(len(index)))):
+        uids[row] = _uid(sample)
+    uids.sort()
+    return uids
+
+
+def publish_datacomp(index: Index, path: Path) -> int:
+    """Write the sorted uids as ``.npy`` and return how many they are."""
+    uids = datacomp_uids(index)
+    with publishing(path) as file:
+        np.save(file, uids, allow_pickle=False)
+    return len(uids)
+
+
+def _uid(sample: dict[str, Any]) -> tuple[int, int]:
+    try:
+        text = from_json(sample["json"])["uid"]
+        if len(text) != 32:
+            raise ValueError
+        return int(text[:16], 16), int(text[16:], 16)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ShardError(
+            "no uid",
+            shard=sample["__url__"],
+            key=sample["__key__"],
+            expected="a json member with a uid of 32 hex digits",
+            todo="export it only for stores that carry uids",
+        ) from error
+
+
+def export_for(folder: Path, *, dali: bool, datacomp: bool) -> list[Path]:
+    """Write what other readers want beside the shards of a finished curated folder; returns what was written.
+
+    Raises:
+        Unfinished: the folder has no marker.
+        ShardError: a sample lacks what the format needs.
+    """
+    index = marker.load_curated(folder)
+    written = exports.publish_dali(index, folder) if dali else []
+    if datacomp:
+        exports.publish_datacomp(index, folder / exports.UIDS)
+        written.append(folder / exports.UIDS)
+    return written

@@ -1,0 +1,175 @@
+"""Writes what stands beside new shards: their index, the manifest, the counts, and the marker that says it is whole.
+
+Before that it holds what was written against the plan. The copying is `copying`'s, the form of the marker `curated`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shards.indexing.index import FILE_NAME as INDEX
+from shards.indexing.index import SCHEMA, SHARD, Index, write
+from shards.io.atomic import placing, sync_folder
+from shards.rewriting import exports, marker, plan
+from shards.rewriting.copy import Written
+from shards.rewriting.plan import OUTCOMES
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A rewrite, decided: what comes of every row, under which names, in shards of which size.
+
+    Args:
+        plan: hash of all that decides the bytes.
+        outcome: shape (rows of the store,), uint8, places in `plan.OUTCOMES`.
+        kept: int64, the rows that are written, increasing.
+        held: their lines of the store's index.
+        keys: their keys in the new shards.
+        shard_size: bytes.
+    """
+
+    plan: str
+    outcome: npt.NDArray[np.uint8]
+    kept: Rows
+    held: pa.Table
+    keys: pa.ChunkedArray
+    shard_size: int
+
+
+@dataclass(frozen=True)
+class RewriteSummary:
+    """What was written.
+
+    Args:
+        shards, bytes: tars and their size.
+        counts: ``in`` and every outcome; ``in`` is the sum of the others.
+        shared_keys: kept samples whose key an earlier kept sample of another shard has, too.
+        new_headers: members with another header than in the store.
+    """
+
+    shards: int
+    bytes: int
+    counts: dict[str, int]
+    shared_keys: int
+    new_headers: int
+
+
+def finish(index: Index, manifest: pa.Table, out: Path, work: Work, written: Sequence[Written]) -> RewriteSummary:
+    """Check the sums, then write everything that stands beside the shards, the marker last.
+
+    Args:
+        index: of the store.
+        manifest: what was asked for; its footer goes into the copy.
+        written: the new shards, in order.
+
+    Raises:
+        ShardError: the samples do not add up.
+    """
+    made = curated_index(out, work, written)
+    counts = plan.counts_by_shard(index, work.outcome)
+    plan.check_conservation(index, counts, _found(index, made))
+    summary = _summary(counts, made, written)
+    with placing(out / INDEX) as file:
+        write(made, file, out)
+    _place_manifest(manifest, work, out / marker.MANIFEST)
+    exports.place_counts(made, out)
+    sync_folder(out)  # shards and all: the marker must not outlast what it stands for
+    marker.finish(out, _marker(index, out, work, summary, counts, written))
+    return summary
+
+
+def curated_index(out: Path, work: Work, written: Sequence[Written]) -> Index:
+    """The index of what was written, with the columns ``source_shard`` and ``source_key`` beside its own."""
+    numbers = np.repeat(np.arange(len(written), dtype=np.int32), [len(shard.offsets) for shard in written])
+    names = pa.array([shard.shard.path for shard in written], pa.string())
+    images = np.concatenate([shard.image_offsets for shard in written])
+    columns = [
+        pa.DictionaryArray.from_arrays(pa.array(numbers), names),
+        work.keys,
+        np.concatenate([shard.offsets for shard in written]),
+        np.concatenate([shard.sizes for shard in written]),
+        work.held["image"],
+        pa.array(images, mask=images < 0),
+        work.held["image_size"],
+        work.held["members"],
+        pa.nulls(len(work.kept), SCHEMA.field("extents").type),
+        work.held["shard"],
+        work.held["key"],
+    ]
+    sources = [SHARD.with_name("source_shard"), SCHEMA.field("key").with_name("source_key")]
+    return Index(
+        str(out),
+        tuple(shard.shard for shard in written),
+        pa.Table.from_arrays([_array(column) for column in columns], schema=pa.schema([*SCHEMA, *sources])),
+    )
+
+
+def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[np.int64]) -> pa.Array | pa.ChunkedArray:
+    return pa.array(column) if isinstance(column, np.ndarray) else column
+
+
+def _found(index: Index, made: Index) -> Rows:
+    """How many samples of each source shard the curated index has."""
+    number = {shard.path: place for place, shard in enumerate(index.shards)}
+    found = np.zeros(len(index.shards), dtype=np.int64)
+    for count in made.table["source_shard"].value_counts().to_pylist():
+        found[number[count["values"]]] += count["counts"]
+    return found
+
+
+def _summary(counts: Rows, made: Index, written: Sequence[Written]) -> RewriteSummary:
+    return RewriteSummary(
+        len(written),
+        sum(shard.shard.size for shard in written),
+        {"in": int(counts.sum()), **dict(zip(OUTCOMES, counts.sum(axis=0).tolist(), strict=True))},
+        int((plan.previous_with_key(made.table["key"]) >= 0).sum()),
+        sum(shard.new_headers for shard in written),
+    )
+
+
+def _place_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
+    """Write exactly what was written as ``shard``, ``key``, ``row``, with the footer of the manifest that made it."""
+    shard = work.held["shard"].cast(pa.string())
+    table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
+    footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
+    with placing(path) as file:
+        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd")
+
+
+def _marker(
+    index: Index, out: Path, work: Work, summary: RewriteSummary, counts: Rows, written: Sequence[Written]
+) -> dict[str, Any]:
+    """What ``curated.json`` says; FORMAT.md describes it."""
+    return {
+        "plan": work.plan,
+        "shard_size": work.shard_size,
+        "summary": asdict(summary),
+        "shards": [
+            {
+                "name": shard.shard.path,
+                "samples": len(shard.offsets),
+                "bytes": shard.shard.size,
+                "sha256": shard.sha256,
+                "xxh3": shard.xxh3,
+            }
+            for shard in written
+        ],
+        "files": {name: asdict(marker.hashes(out / name)) for name in (INDEX, marker.MANIFEST)},
+        "source": {"fingerprint": index.fingerprint, "counts": _by_shard(index, counts)},
+    }
+
+
+def _by_shard(index: Index, counts: Rows) -> dict[str, dict[str, int]]:
+    """Per source shard: ``in`` and every outcome."""
+    lines = zip(index.shards, counts.tolist(), strict=True)
+    return {shard.path: {"in": sum(line), **dict(zip(OUTCOMES, line, strict=True))} for shard, line in lines}

@@ -1,0 +1,170 @@
+"""Reads a manifest, made by a run or by anyone, as rows of an index.
+
+A manifest is a table with columns ``shard`` and ``key``, and ``row`` if it likes; its order does not matter.
+Who decides what is kept, and how a run writes its manifests, is not known here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards.errors import ShardError
+from shards.indexing.index import Index
+
+Rows = npt.NDArray[np.int64]
+
+
+def read_manifest(path: Path) -> pa.Table:
+    """The table in a Parquet file, its footer's metadata included.
+
+    Raises:
+        ShardError: there is no such file, or it is not Parquet (cut, empty, another format).
+    """
+    try:
+        return pq.read_table(path, partitioning=None)
+    except FileNotFoundError as error:
+        raise ShardError("no such manifest", shard=str(path), todo="check the path") from error
+    except pa.ArrowInvalid as error:
+        raise ShardError(
+            "not a whole Parquet file",
+            shard=str(path),
+            expected="a manifest with columns shard and key",
+            found=f"{path.stat().st_size} bytes",
+            todo="write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'",
+        ) from error
+
+
+def manifest_rows(index: Index, manifest: pa.Table) -> Rows:
+    """The rows of ``index`` that ``manifest`` names.
+
+    Args:
+        manifest: columns ``shard`` and ``key`` (strings), optionally ``row`` (whole numbers).
+
+    Returns:
+        Shape (n,), int64, strictly increasing; every line of the manifest is one of them.
+
+    Raises:
+        ShardError: a column is missing or of another kind, a value is null or NaN, a line is there twice,
+            or names no sample of the index; the message names the first such line.
+    """
+    _check_columns(manifest)
+    shard, key = _text(manifest, "shard"), _text(manifest, "key")
+    if "row" in manifest.column_names:
+        rows = _whole_numbers(manifest["row"])
+        _check_against(index, rows, shard, key)
+    else:
+        rows = _look_up(index, shard, key)
+    _check_once(rows, shard, key)
+    return np.sort(rows)
+
+
+def _check_columns(manifest: pa.Table) -> None:
+    missing = [name for name in ("shard", "key") if name not in manifest.column_names]
+    if missing:
+        raise ShardError(
+            f"manifest without column {' and '.join(missing)}",
+            expected="shard, key and optionally row",
+            found=", ".join(manifest.column_names) or "no column",
+            todo="name the columns so",
+        )
+    if "kept" in manifest.column_names:
+        raise ShardError(
+            "this is a ledger and no manifest: its column kept says which lines count",
+            todo="select the lines with kept = true, without that column",
+        )
+
+
+def _text(manifest: pa.Table, name: str) -> pa.ChunkedArray:
+    column = manifest[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise ShardError(f"manifest column {name}", expected="strings", found=column.type, todo="cast it to text")
+    if column.null_count:
+        raise _bad_line(name, "null", int(np.argmax(column.is_null().to_numpy())))
+    return column.cast(pa.large_string())
+
+
+def _whole_numbers(column: pa.ChunkedArray) -> Rows:
+    """A column of whole numbers as int64; also where a tool made floats of them."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise ShardError("manifest column row", expected="whole numbers", found=column.type, todo="cast it to bigint")
+    if column.null_count:
+        raise _bad_line("row", "null", int(np.argmax(column.is_null().to_numpy())))
+    values = column.to_numpy()
+    broken = ~np.isfinite(values) | (values != np.floor(values))
+    if broken.any():
+        place = int(np.argmax(broken))
+        raise _bad_line("row", values[place], place)
+    return np.asarray(values, dtype=np.int64)
+
+
+def _bad_line(column: str, value: Any, place: int) -> ShardError:
+    return ShardError(f"manifest line {place}: {column} is {value}", todo="remove the line or fill it in")
+
+
+def _check_against(index: Index, rows: Rows, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+    """Every row exists and holds the shard and key that stand beside it."""
+    outside = (rows < 0) | (rows >= len(index.table))
+    if outside.any():
+        place = int(np.argmax(outside))
+        raise ShardError(
+            f"manifest line {place}: no such row",
+            expected=f"0 to {len(index.table) - 1}",
+            found=int(rows[place]),
+            todo="use the manifest with the store it was made for, or leave out the column row",
+        )
+    held = index.table.select(["shard", "key"]).take(pa.array(rows))
+    for name, named in (("shard", shard), ("key", key)):
+        stored = held[name].cast(pa.large_string())
+        other = pc.not_equal(stored, named).to_numpy()
+        if other.any():
+            place = int(np.argmax(other))
+            raise ShardError(
+                f"manifest line {place}: row {rows[place]} has another {name}",
+                expected=stored[place],
+                found=named[place],
+                todo="use the manifest with the store it was made for, or leave out the column row",
+            )
+
+
+def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Rows:
+    """The row of each (shard, key)."""
+    lines = pa.table({"shard": shard, "key": key, "line": np.arange(len(key))})
+    held = pa.table(
+        {
+            "shard": index.table["shard"].cast(pa.large_string()),
+            "key": index.table["key"].cast(pa.large_string()),
+            "row": np.arange(len(index.table)),
+        }
+    )
+    found = lines.join(held, ["shard", "key"], join_type="left outer").sort_by("line")
+    if found["row"].null_count:
+        unknown = found.filter(found["row"].is_null())
+        raise ShardError(
+            f"manifest names {len(unknown)} samples that the store has not, the first in line {unknown['line'][0]}",
+            shard=unknown["shard"][0].as_py(),
+            key=unknown["key"][0].as_py(),
+            todo="shards are named relative to the root of the store, as in its index.parquet",
+        )
+    return np.asarray(found["row"].to_numpy(), dtype=np.int64)
+
+
+def _check_once(rows: Rows, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+    order = np.argsort(rows, kind="stable")
+    again = np.flatnonzero(np.diff(rows[order]) == 0)
+    if again.size:
+        place = int(order[again[0] + 1])
+        raise ShardError(
+            f"manifest line {place}: named before",
+            shard=shard[place].as_py(),
+            key=key[place].as_py(),
+            todo="name every sample once",
+        )

@@ -1,0 +1,130 @@
+"""Decides, from index and manifest alone, what becomes of every sample and which new shard it goes to.
+
+Pure: no file is read, so every process that plans comes to the same plan. The copying is `copying`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards import member_names
+from shards.errors import ShardError
+from shards.indexing.index import Index
+from shards.tar.writer import END
+
+Rows = npt.NDArray[np.int64]
+
+#: What can become of a sample; the code of an outcome is its place here.
+OUTCOMES = ("kept", "pruned", "undecodable", "imageless", "unsafe")
+KEPT, PRUNED, UNDECODABLE, IMAGELESS, UNSAFE = range(len(OUTCOMES))
+
+
+def outcomes(index: Index, manifest: Rows, undecodable: Rows, *, keep_all_broken: bool) -> npt.NDArray[np.uint8]:
+    """What becomes of every row: shape (n,), uint8, places in `OUTCOMES`.
+
+    A sample with an unsafe name is never copied. One without an image, or whose image does not decode,
+    is kept or left out by ``keep_all_broken``, whatever the manifest says of it.
+
+    Args:
+        manifest: int64, the rows to keep.
+        undecodable: int64, rows whose image is known not to decode.
+    """
+    outcome = np.full(len(index.table), PRUNED, dtype=np.uint8)
+    outcome[manifest] = KEPT
+    outcome[undecodable] = KEPT if keep_all_broken else UNDECODABLE
+    outcome[index.table["image"].is_null().to_numpy()] = KEPT if keep_all_broken else IMAGELESS
+    outcome[unsafe_rows(index.table["key"])] = UNSAFE
+    return outcome
+
+
+def unsafe_rows(keys: pa.ChunkedArray) -> Rows:
+    """Rows whose members a careless extraction would write outside its folder."""
+    doubtful = np.flatnonzero(pc.match_substring_regex(keys, r"^/|\.\.|\x00").to_numpy())
+    unsafe = [row for row in doubtful if not member_names.is_safe(keys[int(row)].as_py())]
+    return np.asarray(unsafe, dtype=np.int64)
+
+
+def median_size(index: Index) -> int:
+    """Bytes of the store's median shard: of its samples and of the end blocks, as a new shard would hold them."""
+    held = np.bincount(index.shard_numbers, weights=index.table["size"].to_numpy(), minlength=len(index.shards))
+    held = held[held > 0]
+    return int(np.median(held)) + len(END) if held.size else len(END)
+
+
+@dataclass(frozen=True)
+class NewShard:
+    """One shard to write: ``rows`` (int64, increasing) in that order."""
+
+    number: int
+    rows: Rows
+
+
+def cut(rows: Rows, sizes: Rows, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
+    """Distribute samples over new shards of at most ``shard_size`` bytes each, order kept.
+
+    A sample larger than that has a shard of its own. A key never stands twice in one shard, as readers
+    would take the two samples for one: where it would, a new shard begins.
+
+    Args:
+        rows: int64, increasing, the kept rows.
+        sizes, keys: one for each of them; bytes in the tar, and the key under which it is written.
+    """
+    ends, previous = np.cumsum(sizes), previous_with_key(keys)
+    shards: list[NewShard] = []
+    start = 0
+    while start < len(rows):
+        room = ends[start] - sizes[start] + shard_size - len(END)
+        stop = max(start + 1, int(np.searchsorted(ends, room, side="right")))
+        clash = np.flatnonzero(previous[start:stop] >= start)
+        stop = start + int(clash[0]) if clash.size else stop
+        shards.append(NewShard(len(shards), rows[start:stop]))
+        start = stop
+    return shards
+
+
+def previous_with_key(keys: pa.ChunkedArray) -> Rows:
+    """Shape (n,), int64: the place of the last earlier sample with the same key, -1 where there is none."""
+    codes = keys.combine_chunks().dictionary_encode()
+    codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+    code = np.asarray(codes.indices.to_numpy(zero_copy_only=False))
+    order = np.argsort(code, kind="stable")
+    previous = np.full(len(code), -1, dtype=np.int64)
+    same = np.flatnonzero(code[order][1:] == code[order][:-1])
+    previous[order[same + 1]] = order[same]
+    return previous
+
+
+def counts_by_shard(index: Index, outcome: npt.NDArray[np.uint8]) -> Rows:
+    """Shape (shards, outcomes), int64: how many samples of each source shard came to each outcome."""
+    cells = index.shard_numbers.astype(np.int64) * len(OUTCOMES) + outcome
+    counts = np.bincount(cells, minlength=len(index.shards) * len(OUTCOMES))
+    return np.asarray(counts.reshape(len(index.shards), len(OUTCOMES)), dtype=np.int64)
+
+
+def check_conservation(index: Index, counts: Rows, written: Rows) -> None:
+    """Hold what was written against what should be: in = kept + pruned + undecodable + imageless + unsafe.
+
+    Args:
+        counts: shape (shards, outcomes), as planned.
+        written: shape (shards,): samples of each source shard found in what was written.
+
+    Raises:
+        ShardError: the sum does not come out; the message names the first such shard and both numbers.
+    """
+    held = np.bincount(index.shard_numbers, minlength=len(index.shards))
+    found = counts.sum(axis=1) - counts[:, KEPT] + written
+    wrong = np.flatnonzero(found != held)
+    if wrong.size:
+        first = int(wrong[0])
+        raise ShardError(
+            "samples do not add up",
+            shard=index.shards[first].path,
+            expected=int(held[first]),
+            found=f"{int(found[first])} = " + " + ".join(OUTCOMES),
+            todo="rewrite again; if it stays so, report it with the shard",
+        )

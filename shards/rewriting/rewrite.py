@@ -1,0 +1,220 @@
+"""Makes a curated shard set of what a manifest keeps: plan, copy, check that it adds up, mark as finished.
+
+The decisions are `plan`'s, the copying `copying`'s, the form of the folder `curated`'s; this file is their order.
+Nothing is decoded, and the bytes are the same for any number of workers.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.errors import Misuse, NoSpace, ShardError
+from shards.indexing.drift import check_sources
+from shards.indexing.extents import in_blocks
+from shards.indexing.index import Index
+from shards.io import remote
+from shards.io.locks import locked
+from shards.io.parallel import map_shards
+from shards.io.shard_set import SUFFIXES
+from shards.member_names import is_safe
+from shards.rewriting import marker, plan
+from shards.rewriting.copy import CopyTask, Draw
+from shards.rewriting.finalize import RewriteSummary, Work, finish
+from shards.rewriting.manifest import manifest_rows
+from shards.rewriting.plan import KEPT, NewShard
+from shards.tar.writer import END, check_shard_size, shard_name
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RewriteOptions:
+    """How to rewrite.
+
+    Args:
+        shard_size: bytes of a new shard; None takes the store's median.
+        workers: processes that copy.
+        rename: put the source shard's path, without its suffix and with a ``/``, before every key.
+        undecodable: what to do with samples whose image does not decode, or that have none.
+    """
+
+    shard_size: int | None = None
+    workers: int = 1
+    rename: bool = False
+    undecodable: Literal["keep", "drop"] = "drop"
+
+
+def rewrite(
+    index: Index,
+    manifest: pa.Table,
+    out: Path,
+    *,
+    undecodable: Rows | None = None,
+    options: RewriteOptions = RewriteOptions(),
+) -> RewriteSummary:
+    """Write the samples that ``manifest`` names to ``out`` as shards, in store order, and finish it with its marker.
+
+    An unfinished ``out`` is finished; one that the same call finished before is left as it is.
+
+    Args:
+        index: of the store.
+        manifest: columns ``shard``, ``key`` and optionally ``row``.
+        out: a missing or empty folder, or an unfinished or finished one of the same call.
+        undecodable: int64 rows whose image is known not to decode.
+
+    Raises:
+        Misuse: ``out`` and the store lie in one another, ``out`` holds something else, an option is out of range.
+        ShardError: the manifest does not fit the index or keeps nothing, or the samples do not add up.
+        ShardsChanged: a source shard is not the one that was indexed.
+        Busy: another process is writing ``out``.
+        NoSpace: the disk is too small, before or while writing.
+    """
+    check_places(index, out)
+    broken = np.zeros(0, dtype=np.int64) if undecodable is None else undecodable
+    outcome = plan.outcomes(
+        index, manifest_rows(index, manifest), broken, keep_all_broken=options.undecodable == "keep"
+    )
+    work = _decide(index, outcome, options)
+    with _writing(out):
+        return _finished(out, work) or _write(index, manifest, out, work, options)
+
+
+def _finished(out: Path, work: Work) -> RewriteSummary | None:
+    """What an earlier call of the same rewrite wrote; None where it is not finished."""
+    if (out / marker.MARKER).exists() and marker.read_marker(out)["plan"] == work.plan:
+        _refuse_lost(out)
+        marker.forget_beginning(out)
+        return RewriteSummary(**marker.read_marker(out)["summary"])
+    marker.check_mine(out)
+    return None
+
+
+def _refuse_lost(out: Path) -> None:
+    """Raise `ShardError` where a finished set has lost a shard, or a part of one, since; its bytes are `verify`'s."""
+    for shard in marker.read_marker(out)["shards"]:
+        path = out / shard["name"]
+        found = path.stat().st_size if path.is_file() else "no file"
+        if found != shard["bytes"]:
+            expected, todo = f"{shard['bytes']} bytes", "remove the folder and rewrite it"
+            raise ShardError(
+                "damaged since it was finished", shard=str(path), expected=expected, found=found, todo=todo
+            )
+
+
+def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOptions) -> Work:
+    kept = np.flatnonzero(outcome == KEPT)
+    if not len(kept):
+        raise ShardError("nothing is kept", expected="at least one sample", found=0, todo="check the manifest")
+    size = plan.median_size(index) if options.shard_size is None else options.shard_size
+    check_shard_size(size)
+    held = index.table.take(pa.array(kept))
+    keys = _new_keys(index, kept, held["key"]) if options.rename else held["key"]
+    return Work(_plan_name(index, outcome, size, options.rename), outcome, kept, held, keys, size)
+
+
+def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: RewriteOptions) -> RewriteSummary:
+    sizes = in_blocks(work.held["size"].to_numpy())
+    shards = plan.cut(np.arange(len(work.kept)), sizes, work.keys, work.shard_size)
+    check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
+    check_space(out, int(sizes.sum()) + len(shards) * len(END))
+    items = [(shard.number, _draws(index, work, shard, options.rename)) for shard in shards]
+    marker.begin(out, work.plan, {shard_name(shard.number) for shard in shards})
+    written = list(map_shards(CopyTask(index.root, out), items, options.workers))
+    return finish(index, manifest, out, work, written)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Keep ``out`` to this process; what the system says of writing there becomes an error of ours."""
+    try:
+        with locked(out):
+            yield
+    except OSError as error:
+        problem, place = f"cannot write ({error.strerror})", str(out)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise NoSpace(problem, shard=place, todo="make room and run the same rewrite again") from error
+        raise ShardError(problem, shard=place, todo="mend that and run the same rewrite again") from error
+
+
+def check_places(index: Index, out: Path) -> None:
+    """Raise `Misuse` where the output lies inside the store or the store inside the output."""
+    if remote.is_url(index.root):
+        return
+    inner, outer = out.resolve(), Path(index.root).resolve()
+    inside = inner == outer or (outer in inner.parents and outer != Path(outer.anchor)) or inner in outer.parents
+    if inside:
+        raise Misuse(
+            "output and store lie in one another",
+            shard=str(out),
+            expected=f"a folder outside {index.root}",
+            todo="choose another --out",
+        )
+
+
+def check_space(out: Path, needed: int) -> None:
+    """Raise `NoSpace` where the disk of ``out`` has less than ``needed`` bytes; its own old shards are replaced."""
+    place = out
+    while not place.exists():
+        place = place.parent
+    replaced = sum(path.stat().st_size for path in out.glob("*.tar")) if out.exists() else 0
+    free = shutil.disk_usage(place).free + replaced
+    if free < needed:
+        raise NoSpace(
+            "the disk is too small",
+            shard=str(out),
+            expected=f"{needed} bytes",
+            found=free,
+            todo="make room and run the same rewrite again, or choose another --out",
+        )
+
+
+def _plan_name(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
+    """What tells this rewrite from any other: store, kept rows, size of shards, names."""
+    said = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def prefix_of(shard: str) -> str:
+    """What ``--rename`` puts before the keys of a shard: its path without suffix.
+
+    >>> prefix_of("part/00001.tar.gz")
+    'part/00001'
+    """
+    return next((shard.removesuffix(suffix) for suffix in reversed(SUFFIXES) if shard.endswith(suffix)), shard)
+
+
+def _new_keys(index: Index, kept: Rows, keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    prefixes = [prefix_of(shard.path) for shard in index.shards]
+    unsafe = next((prefix for prefix in prefixes if not is_safe(prefix)), None)
+    if unsafe is not None:
+        raise Misuse("no name for members", shard=unsafe, expected="a relative path without ..", todo="drop --rename")
+    before = pa.array(prefixes, pa.string()).take(pa.array(index.shard_numbers[kept]))
+    return pc.binary_join_element_wise(pa.chunked_array([before]), keys, "/")
+
+
+def _draws(index: Index, work: Work, shard: NewShard, rename: bool) -> tuple[Draw, ...]:
+    """What a new shard takes from each source shard, in store order."""
+    numbers = index.shard_numbers[work.kept[shard.rows]]
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)])).tolist()
+    first = int(shard.rows[0])
+    draws = []
+    for start, stop in pairwise(starts):
+        source = index.shards[numbers[start]]
+        # `take` copies: a slice would send the whole index to another process.
+        samples = work.held.drop_columns(["shard"]).take(np.arange(first + start, first + stop))
+        draws.append(Draw(source, prefix_of(source.path) if rename else None, samples))
+    return tuple(draws)

@@ -1,0 +1,225 @@
+"""Proves a curated folder: against its own checksums, its manifest, and, where asked, its store byte by byte.
+
+Reads everything and trusts nothing but the marker. It repairs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards.errors import ShardError
+from shards.indexing.index import FILE_NAME as INDEX
+from shards.indexing.index import Index, build, load
+from shards.indexing.members import bodies, walked_samples
+from shards.io.json_files import from_json
+from shards.io.mapped import Buffer, opening
+from shards.io.parallel import map_shards
+from shards.io.shard_set import ShardSet, locate
+from shards.rewriting import exports
+from shards.rewriting.manifest import manifest_rows, read_manifest
+from shards.rewriting.marker import BEGUN, MANIFEST, MARKER, Hashes, hashes, read_marker
+
+_COUNTS = (exports.SIZES, exports.LENGTH, exports.WIDS)
+
+
+def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> list[str]:
+    """Every fault of a curated folder, a line each; none where it is what its marker says.
+
+    Holds every file against its checksum, the index against the shards, the manifest against the index (every row
+    there once, nothing else), and the counts against both.
+
+    Args:
+        against: index of the store: the bytes of every sample are held against it, too.
+        workers: processes that read.
+
+    Raises:
+        Unfinished: the folder has no marker.
+        ShardError: the marker is damaged, or of an unknown version.
+    """
+    marker = read_marker(folder)
+    faults = [*_strangers(folder, marker), *_hash_faults(folder, marker, workers)]
+    if faults:
+        return faults  # what is read below would not be what was written
+    index = load(folder / INDEX)
+    faults += _index_faults(folder, index, workers)
+    faults += _manifest_faults(folder, marker)
+    faults += _count_faults(folder, index)
+    faults += _export_faults(folder, index)
+    if against is not None and not faults:
+        faults += _store_faults(folder, against, workers)
+    return faults
+
+
+def _strangers(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
+    tars = {shard["name"] for shard in marker["shards"]}
+    known = tars | {*marker["files"], *_COUNTS, MARKER, BEGUN, exports.UIDS} | {_dali_name(name) for name in tars}
+    for path in sorted(folder.iterdir()):
+        if path.name not in known:
+            yield f"{path.name}: is no part of this curated set; move it elsewhere"
+
+
+def _dali_name(shard: str) -> str:
+    return str(Path(shard).with_suffix(".idx"))
+
+
+def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator[str]:
+    said = {shard["name"]: shard for shard in marker["shards"]} | marker["files"]
+    found = map_shards(partial(_hashes_of, folder), list(said), workers)
+    for (name, expected), has in zip(said.items(), found, strict=True):
+        if has is None:
+            yield f"{name}: is missing"
+        elif has.bytes != expected["bytes"]:
+            yield f"{name}: size differs (expected {expected['bytes']} bytes, found {has.bytes})"
+        elif (has.sha256, has.xxh3) != (expected["sha256"], expected["xxh3"]):
+            yield f"{name}: bytes differ (expected sha256 {expected['sha256']}, found {has.sha256})"
+
+
+def _hashes_of(folder: Path, name: str) -> Hashes | None:
+    path = folder / name
+    return hashes(path) if path.is_file() else None
+
+
+def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
+    """The index holds exactly the samples that a walk over the shards finds."""
+    try:
+        found, _ = build(ShardSet(str(folder), tuple(shard.path for shard in index.shards)), workers=workers)
+    except ShardError as error:
+        yield str(error)
+        return
+    if len(found) != len(index):
+        yield f"{INDEX}: another number of samples than the shards (expected {len(found)}, found {len(index)})"
+        return
+    for name in ("shard", "key", "offset", "size", "members"):
+        differ = pc.not_equal(_plain(index.table[name]), _plain(found.table[name])).to_numpy()
+        if differ.any():
+            row = int(np.argmax(differ))
+            yield (
+                f"{INDEX}: row {row} has another {name} than the shard "
+                f"(expected {found.table[name][row]}, found {index.table[name][row]})"
+            )
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def _manifest_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
+    """Every line of the manifest is a sample of the set, once, and every sample is a line."""
+    lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
+    samples = _sources(folder)
+    names = ["shard", "key"]
+    for place, table in (("manifest", lines), ("shards", samples)):
+        counted = (
+            table.append_column("n", pa.array(np.ones(len(table), np.int64))).group_by(names).aggregate([("n", "sum")])
+        )
+        for line in counted.filter(pc.greater(counted["n_sum"], 1)).to_pylist():
+            yield f"{line['shard']}, {line['key']}: {line['n_sum']} times in the {place}"
+    for line in lines.join(samples, names, join_type="left anti").to_pylist():
+        yield f"{line['shard']}, {line['key']}: in the manifest and not in the shards"
+    for line in samples.join(lines, names, join_type="left anti").to_pylist():
+        yield f"{line['shard']}, {line['key']}: in the shards and not in the manifest"
+    kept = marker["summary"]["counts"]["kept"]
+    if kept != len(samples):
+        yield f"{MARKER}: another number kept (expected {kept}, found {len(samples)})"
+
+
+def _sources(folder: Path) -> pa.Table:
+    """Where each sample came from: columns ``shard`` and ``key``, strings."""
+    held = pq.read_table(folder / INDEX, columns=["source_shard", "source_key"])
+    return pa.table({"shard": _plain(held["source_shard"]), "key": held["source_key"]})
+
+
+def _count_faults(folder: Path, index: Index) -> Iterator[str]:
+    """The small files that other tools read say what the index says."""
+    expected = {
+        exports.SIZES: exports.sizes(index),
+        exports.LENGTH: len(index),
+        exports.WIDS: exports.wids_index(index),
+    }
+    for name, value in expected.items():
+        try:
+            found = from_json((folder / name).read_bytes())
+        except (OSError, ValueError):
+            yield f"{name}: is missing or damaged"
+            continue
+        if found != value:
+            yield f"{name}: counts differ from the index"
+
+
+def _export_faults(folder: Path, index: Index) -> Iterator[str]:
+    """What `curate export` put beside the shards, where it did, is of these shards."""
+    for number, shard in enumerate(index.shards):
+        path = folder / _dali_name(shard.path)
+        if path.is_file() and path.read_bytes() != exports.dali_index(index, number):
+            yield f"{path.name}: is not the index of {shard.path}; export it again"
+    path = folder / exports.UIDS
+    if path.is_file() and not _holds_uids(path, index):
+        yield f"{path.name}: does not hold the uids of these shards; export it again"
+
+
+def _holds_uids(path: Path, index: Index) -> bool:
+    try:
+        return np.array_equal(np.load(path, allow_pickle=False), exports.datacomp_uids(index))
+    except (ValueError, EOFError, ShardError):
+        return False
+
+
+def _store_faults(folder: Path, store: Index, workers: int) -> list[str]:
+    """Every sample has the bytes that it has in the store."""
+    made, sources = load(folder / INDEX), _sources(folder)
+    try:
+        rows = manifest_rows(store, sources)
+    except ShardError as error:
+        return [str(error)]
+    # Samples stand in store order, so the sorted rows belong to them one by one.
+    held = store.table.take(pa.array(rows))
+    if _plain(held["shard"]) != sources["shard"] or held["key"] != sources["key"]:
+        return [f"{INDEX}: samples do not stand in the order of the store"]
+    pieces = []
+    for number in range(len(made.shards)):
+        shard_rows = made.rows(number)
+        mine, theirs = (table.slice(shard_rows.start, len(shard_rows)) for table in (made.table, held))
+        numbers = store.shard_numbers[rows[shard_rows.start : shard_rows.stop]]
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        # `take` copies: a slice would send the whole index to another process.
+        pieces += [tuple(table.take(np.arange(a, b)) for table in (mine, theirs)) for a, b in pairwise(cuts)]
+    borrowing = frozenset(shard.path for shard in store.shards if shard.borrows)
+    faults = map_shards(partial(_piece_faults, str(folder), store.root, borrowing), pieces, workers)
+    return [line for lines in faults for line in lines]
+
+
+def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tuple[pa.Table, pa.Table]) -> list[str]:
+    """Compare samples of one new shard that come from one source shard."""
+    mine, theirs = (table.to_pylist() for table in piece)
+    shard = theirs[0]["shard"]
+    wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    rewritten: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    with opening(locate(folder, mine[0]["shard"])) as new, opening(locate(root, shard)) as old:
+        for has, had in zip(mine, theirs, strict=True):
+            if not _same_bytes(new.buffer, has, old.buffer, had):
+                may_differ = shard in borrowing or has["key"] != had["key"]
+                (rewritten if may_differ else wrong).append((has, had))
+        if rewritten:
+            made, came = walked_samples(new.buffer, mine[0]["shard"]), walked_samples(old.buffer, shard)
+            wrong += [
+                (has, had)
+                for has, had in rewritten
+                if bodies(new.buffer, made[has["key"]]) != bodies(old.buffer, came[had["key"]])
+            ]
+    return [f"{shard}, {had['key']}: bytes differ from the store's" for _, had in wrong]
+
+
+def _same_bytes(new: Buffer, has: dict[str, Any], old: Buffer, had: dict[str, Any]) -> bool:
+    """Whether a sample's blocks are the same; one at the end of a cut tar may lack padding in the store."""
+    extents = had["extents"] or [had]
+    stored = b"".join(bytes(old[part["offset"] : part["offset"] + part["size"]]) for part in extents)
+    return bytes(new[has["offset"] : has["offset"] + has["size"]]) == stored + bytes(-len(stored) % 512)

@@ -1,0 +1,67 @@
+"""Opening a shard set by what a person names: its index found or made, and held against the shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from curate.errors import Misuse
+from shards.indexing import drift
+from shards.indexing import index as shard_index
+from shards.io import remote
+from shards.io import shard_set as names
+from shards.rewriting import marker
+
+
+def open_index(
+    spec: str, place: Path | None = None, workers: int = 1, image: str | None = None, made_at: Path | None = None
+) -> shard_index.Index:
+    """The index of exactly the shards that were named, checked against them.
+
+    An index of more shards than these gives the part that holds them; a folder names every shard in it.
+
+    Args:
+        spec: folder, tar, brace pattern, list file or URL.
+        place: the index, where it is not in the shards' folder.
+        workers: processes that read headers.
+        image: extension of the image; an index that is there must go by it.
+        made_at: where an index that has to be made is kept, and looked for; None keeps it in memory. Never the store.
+
+    Raises:
+        ShardError: no shards, a damaged index, or shards that changed or came since they were indexed.
+        Misuse: the index goes by another image.
+        Unfinished: a curated folder without its marker.
+    """
+    shard_set = names.resolve(spec)
+    local = not remote.is_url(shard_set.root)
+    if local:
+        marker.refuse_unfinished(Path(shard_set.root))
+    beside = [Path(shard_set.root) / shard_index.FILE_NAME] if local else []
+    for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
+        if place or candidate.is_file():
+            index = _named_in(shard_index.load(candidate, shard_set.root if local else None), spec, shard_set)
+            _refuse_other_image(index, image, candidate)
+            drift.compare(index, workers=workers)
+            return index
+    index, _ = shard_index.build(shard_set, workers=workers, image=image)
+    if made_at:
+        shard_index.save(index, made_at)
+    return index
+
+
+def _named_in(index: shard_index.Index, spec: str, shard_set: names.ShardSet) -> shard_index.Index:
+    """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `compare` to find."""
+    indexed = [shard.path for shard in index.shards]
+    if spec.endswith("/") or Path(spec).is_dir():
+        return shard_index.choose(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])
+    gone = set(shard_set.missing) & set(indexed)
+    return shard_index.choose(index, [*shard_set.paths, *sorted(gone)])
+
+
+def _refuse_other_image(index: shard_index.Index, image: str | None, place: Path) -> None:
+    if image is None:
+        return
+    held = {str(name) for name in index.table["image"].unique().to_pylist() if name is not None}
+    others = sorted(name for name in held if image.lower() not in (name, name.rpartition(".")[2]))
+    if others or not held:
+        found = f"takes {others[0]} as the image" if others else "knows no image"
+        raise Misuse(f"--image {image}: the index {place} {found}; make one with `curate index --image {image}`")

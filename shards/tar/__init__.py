@@ -1,0 +1,1 @@
+"""The tar format: headers, walking a tar whole or damaged, writing one."""

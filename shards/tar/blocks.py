@@ -1,0 +1,45 @@
+"""A tar as an array of its blocks, and the little arithmetic on many headers at once that all fast readings share.
+
+What headers mean is told by `shards.tar.header` for one block, by `shards.tar.bulk_walk` and `shards.tar.header_chain` for many.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from shards.tar.header import BLOCK
+
+Blocks = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+
+_POWERS = 8 ** np.arange(10, -1, -1, dtype=np.int64)
+
+
+def blocks_of(buffer: bytes | mmap.mmap) -> Blocks:
+    """The whole blocks of a tar: shape (blocks, 512), uint8; nothing is copied."""
+    return np.frombuffer(cast(bytes, buffer), np.uint8, len(buffer) // BLOCK * BLOCK).reshape(-1, BLOCK)
+
+
+def digits_of(fields: Blocks) -> Blocks:
+    """Shape (n, k) characters -> (k, n) digits; what is no octal digit becomes a number above 7."""
+    # One row for each place: numpy is fast along rows. Below "0" it wraps around.
+    return np.subtract(fields.T, np.uint8(ord("0")), order="C")
+
+
+def octal(digits: Blocks) -> Places:
+    """Shape (k, n): k <= 11 digits, the highest first -> (n,) numbers; rubbish where a digit is above 7."""
+    values: Places = _POWERS[-len(digits) :] @ digits.astype(np.int64)
+    return values
+
+
+def stretches(first: Places, counts: Places) -> Places:
+    """The numbers ``first[i] ... first[i] + counts[i] - 1`` for every i, one after another.
+
+    >>> stretches(np.array([5, 9]), np.array([2, 3]))
+    array([ 5,  6,  9, 10, 11])
+    """
+    return np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())

@@ -1,0 +1,103 @@
+"""Where a new shard's bytes go: counted, hashed and written in one pass.
+
+What is written is `copying`'s decision, and the file gets its name by `publish`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import numpy as np
+import xxhash
+
+from shards.tar.blocks import Blocks, Places
+from shards.tar.header import BLOCK
+
+_CHUNK = 1 << 20
+#: Bytes after which the disk is set to work on what is written so far.
+_STRETCH = 8 << 20
+
+
+class Sink:
+    """A file that is hashed while it is written; SHA-256 and the disk work in threads beside the writing."""
+
+    def __init__(self, file: BinaryIO, hasher: ThreadPoolExecutor, syncer: ThreadPoolExecutor) -> None:
+        self.position, self.sha256, self.xxh3 = 0, hashlib.sha256(), xxhash.xxh3_64()
+        #: What the copying notes for the new shard's index: a hash of its headers, and whether it holds a hard link.
+        self.headers, self.borrows = xxhash.xxh3_64(), False
+        self._file, self._hasher, self._syncer = file, hasher, syncer
+        # One buffer is filled while the other is hashed.
+        self._buffer, self._spare = (np.empty((_CHUNK // BLOCK, BLOCK), np.uint8) for _ in range(2))
+        self._filled = self._unsynced = 0
+        self._hashed: Future[None] | None = None
+        self._synced: Future[None] | None = None
+
+    def put(self, data: bytes) -> None:
+        """Append bytes."""
+        done = 0
+        while done < len(data):
+            step = min(len(data) - done, _CHUNK - self._filled)
+            self._view()[self._filled : self._filled + step] = data[done : done + step]
+            self._advance(step)
+            done += step
+
+    def gather(self, blocks: Blocks, numbers: Places) -> None:
+        """Append blocks by their numbers; what was put before must end at the end of a block."""
+        done = 0
+        while done < len(numbers):
+            place = self._filled // BLOCK
+            step = min(len(numbers) - done, len(self._buffer) - place)
+            # "clip" (the numbers are in range) lets numpy write to the buffer itself.
+            np.take(blocks, numbers[done : done + step], 0, self._buffer[place : place + step], "clip")
+            self._advance(step * BLOCK)
+            done += step
+
+    def _view(self) -> memoryview:
+        return self._buffer.data.cast("B")
+
+    def _advance(self, step: int) -> None:
+        self._filled, self.position = self._filled + step, self.position + step
+        if self._filled == _CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        view = self._view()[: self._filled]
+        _wait(self._hashed)
+        self._hashed = self._hasher.submit(self.sha256.update, view)
+        self.xxh3.update(view)
+        self._file.write(view)
+        self._unsynced += self._filled
+        self._buffer, self._spare, self._filled = self._spare, self._buffer, 0
+        if self._unsynced >= _STRETCH and (self._synced is None or self._synced.done()):
+            _wait(self._synced)
+            self._synced, self._unsynced = self._syncer.submit(os.fdatasync, self._file.fileno()), 0
+
+    def finish(self) -> None:
+        """Write and hash all that is left; raises `OSError` where the disk did not take what was written."""
+        self.flush()
+        _wait(self._hashed)
+        _wait(self._synced)
+
+
+def _wait(work: Future[None] | None) -> None:
+    if work is not None:
+        work.result()
+
+
+@contextmanager
+def hashing(file: BinaryIO) -> Iterator[Sink]:
+    """Hash and count what is put into ``file``; all of it is written and hashed when the block ends.
+
+    Args:
+        file: unbuffered or flushed at every write of a mebibyte; its owner makes it last by a final fsync.
+    """
+    with ThreadPoolExecutor(1) as hasher, ThreadPoolExecutor(1) as syncer:
+        sink = Sink(file, hasher, syncer)
+        yield sink
+        sink.finish()

@@ -1,0 +1,36 @@
+"""What is no tar at all: told by its first bytes, and refused before anything is read.
+
+A tar with damage is still a tar, and `shards.tar.walk` walks it.
+"""
+
+from __future__ import annotations
+
+from shards.faults import Fault
+from shards.io.mapped import Buffer
+from shards.tar.header import BLOCK
+from shards.tar.walk import is_header, next_header
+
+_MAGICS = {
+    b"PK\x03\x04": "a zip file",
+    b"PK\x05\x06": "a zip file",
+    b"version https://git-lfs": "a Git LFS pointer; fetch it with 'git lfs pull'",
+    b"BZh": "a bzip2 file; unpack it first",
+    b"\xfd7zXZ\0": "an xz file; unpack it first",
+    b"\x28\xb5\x2f\xfd": "a zstd file; unpack it first",
+    b"7z\xbc\xaf\x27\x1c": "a 7z file",
+    b"<": "markup, perhaps the error page of a download",
+    b"PAR1": "a Parquet file",
+}
+
+
+def refusal(buffer: Buffer, shard: str) -> Fault | None:
+    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one."""
+    if len(buffer) == 0:
+        return Fault("truncated", shard, None, 0, "0 bytes, not a tar archive")
+    beginning = bytes(buffer[:BLOCK])
+    if len(beginning) == BLOCK and (not any(beginning) or is_header(beginning)):
+        return None
+    other = next((what for magic, what in _MAGICS.items() if beginning.startswith(magic)), None)
+    if other is None and next_header(buffer, BLOCK) < len(buffer):
+        return None
+    return Fault("not-a-tar", shard, None, 0, f"not a tar archive: {other or 'no header in it'}")

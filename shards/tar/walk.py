@@ -1,0 +1,289 @@
+"""The walk over a tar: every member with its place in bytes, and everything that is wrong, by reading headers only.
+
+Owns how headers, their extensions (GNU long names, PAX, sparse maps) and end markers follow one another, and how the
+walk goes on after damage. Reads from a buffer (a memory map, bytes); opening files is `shards.io.mapped`'s, keys and
+samples are `shards.indexing.sample`'s. Bodies are never read, sizes never allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shards.faults import Fault
+from shards.io.mapped import Buffer
+from shards.member_names import split_name, storable
+from shards.tar import header as headers
+from shards.tar.bulk_walk import SHORTEST, Run, decoded, next_length, plain_runs
+from shards.tar.header import BLOCK, BadHeader, Header, Records
+
+Bytes = bytes | memoryview
+
+FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE, OTHER = "file", "folder", "hardlink", "symlink", "sparse", "other"
+_KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE}
+_WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")
+_EXTENSIONS = (b"L", b"K", b"x", b"X", b"g")
+#: No name and no set of PAX records needs more; a larger extension is damage, and is not read.
+MOST_EXTENSION = 16 << 20
+
+
+class Member(NamedTuple):
+    """One member and its place; all offsets are bytes of the uncompressed tar.
+
+    Args:
+        name: the full name, decoded as UTF-8 with ``surrogateescape``.
+        kind: ``file``, ``folder``, ``hardlink``, ``symlink``, ``sparse`` or ``other``.
+        header: its first block, PAX and GNU extension blocks included.
+        body, size: where its stored bytes begin, and how many they are.
+        end: the end of its padding (of the file, where the file lacks that padding).
+        link: the name a link points to, else empty.
+        borrowed: name, size or link come from a global PAX header, so the member's own blocks do not tell them.
+    """
+
+    name: str
+    kind: str
+    header: int
+    body: int
+    size: int
+    end: int
+    link: str
+    borrowed: bool
+
+
+@dataclass
+class _Walk:
+    """Where a walk stands: the next block, and what extension headers have said so far."""
+
+    place: int = 0
+    start: int | None = None
+    own: Records = field(default_factory=dict)
+    common: Records = field(default_factory=dict)
+    n_end_blocks: int = 0
+    after_end: int | None = None
+    n_after_end: int = 0
+    run_length: int = SHORTEST
+
+    def forget(self) -> None:
+        """Drop what was said of a member that is done with."""
+        self.start, self.own = None, {}
+
+
+def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Member | Fault]:
+    """Yield every member and every fault of a tar, in the order in which they are met.
+
+    After a damaged header the walk goes on at the next block that is a valid one; after an end marker, at what follows.
+    A member whose body is cut is a fault and no member.
+
+    Args:
+        buffer: the uncompressed tar.
+        shard: its name in the faults.
+        on_header: gets the bytes of every header that belongs to a member, extensions included, in order.
+    """
+    for piece in pieces(buffer, shard, on_header):
+        if isinstance(piece, Run):
+            yield from members_of(piece)
+        else:
+            yield piece
+
+
+def members_of(run: Run) -> Iterator[Member]:
+    """The members of a run, one by one."""
+    places = (column.tolist() for column in (run.starts, run.bodies, run.sizes, run.ends))
+    for name, start, body, size, end in zip(decoded(run.names), *places, strict=True):
+        yield Member(name, FILE, start, body, size, end, "", False)
+
+
+def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Run | Member | Fault]:
+    """As `walk`, but plain members that follow one another come as one `Run`, which is many times faster."""
+    state = _Walk()
+    while state.place + BLOCK <= len(buffer):
+        before = state.place
+        yield from _take_runs(buffer, state, on_header)
+        if state.place > before:
+            continue
+        block = buffer[state.place : state.place + BLOCK]
+        if not any(block[:8]) and not any(block):
+            _pass_zeros(buffer, state)
+            continue
+        state.n_end_blocks = 0
+        try:
+            header = headers.parse(block)
+            found = _step(buffer, shard, state, header, on_header)
+        except BadHeader as error:
+            if state.after_end != state.place:
+                yield Fault("corrupt-header", shard, None, state.place, f"{error} at byte {state.place}")
+            state.forget()
+            state.place = next_header(buffer, state.place + BLOCK)
+            # Whether an end marker stands behind the damage cannot be told from a body's zeros.
+            state.n_end_blocks = 2 if state.place >= len(buffer) else 0
+            continue
+        if found is not None:
+            state.n_after_end += state.after_end is not None and isinstance(found, Member)
+            yield found
+    yield from _end_faults(buffer, shard, state)
+
+
+def _take_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[Run]:
+    """Take the plain members that come next, unless an extension has been read that says more of them."""
+    if state.start is not None or state.common:
+        return
+    n_members = 0
+    for run, header_bytes in plain_runs(buffer, state.place, state.run_length):
+        on_header(header_bytes)
+        n_members += len(run.names)
+        state.place, state.n_end_blocks = int(run.ends[-1]), 0
+        state.n_after_end += len(run.names) if state.after_end is not None else 0
+        yield run
+    state.run_length = next_length(state.run_length, n_members)
+
+
+def next_header(buffer: Buffer, place: int) -> int:
+    """The first block at or after ``place`` that is a valid header; the buffer's length where there is none."""
+    while place + BLOCK <= len(buffer):
+        # Nearly every block of a body fails on these few bytes.
+        if buffer[place + 148 : place + 156].strip(b" 01234567\0") == b"" and buffer[place + 150]:
+            block = buffer[place : place + BLOCK]
+            if headers.checksum_holds(block) and is_header(block):
+                return place
+        place += BLOCK
+    return len(buffer)
+
+
+def is_header(block: bytes) -> bool:
+    """Whether a block is a header that the walk would take."""
+    try:
+        headers.parse(block)
+    except BadHeader:
+        return False
+    return True
+
+
+def _step(
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
+) -> Member | Fault | None:
+    """Take one header: an extension is remembered, a member is returned, and the place moves past either.
+
+    Raises:
+        BadHeader: what an extension says cannot be.
+    """
+    if header.type in _EXTENSIONS:
+        return _take_extension(buffer, shard, state, header, on_header)
+    said = {**state.common, **state.own} if state.common else state.own
+    member = _member(buffer, state, header, said)
+    have = len(buffer) - member.body
+    if have < member.size:
+        state.place, state.n_end_blocks = len(buffer), 2
+        state.forget()
+        return _cut(shard, member.name, member.header, f"({max(have, 0)} of {member.size} bytes)")
+    on_header(buffer[state.place : member.body])
+    state.place = member.end
+    state.forget()
+    return member
+
+
+def _take_extension(
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
+) -> Fault | None:
+    body = state.place + BLOCK
+    if header.size > MOST_EXTENSION:
+        raise BadHeader(f"extension header of {header.size} bytes")
+    end = body + header.size + -header.size % BLOCK
+    if end > len(buffer):
+        place, state.place, state.n_end_blocks = state.place, len(buffer), 2
+        return _cut(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
+    data = buffer[body : body + header.size]
+    if header.type == b"g":
+        # A record with an empty value takes back what an earlier global header said.
+        state.common = {**state.common, **headers.pax_records(data)}
+    else:
+        said = headers.pax_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
+        state.own = {**said, **state.own}
+        state.start = state.place if state.start is None else state.start
+    on_header(buffer[state.place : end])
+    state.place = end
+    return None
+
+
+def _long_name(kind: bytes, data: bytes) -> Records:
+    return {"path" if kind == b"L" else "linkpath": headers.until_nul(data)}
+
+
+def _member(buffer: Buffer, state: _Walk, header: Header, said: Records) -> Member:
+    """Join a header with what its extensions say. An empty value means: as the header has it."""
+    name = said.get("GNU.sparse.name") or said.get("path") or header.name
+    link = said.get("linkpath") or header.link
+    size = _pax_size(said["size"]) if said.get("size") else header.size
+    kind = _KINDS.get(header.type, OTHER)
+    if header.type == b"\0" and name.endswith(b"/"):
+        kind = FOLDER  # v7 has no type for folders
+    elif kind == FILE and any(keyword.startswith("GNU.sparse.") for keyword in said):
+        kind = SPARSE
+    if kind == FOLDER or header.type in _WITHOUT_BODY:
+        size = 0
+    body = state.place + BLOCK
+    if header.type == b"S":
+        body = _past_sparse_map(buffer, state.place)
+    end = min(body + size + -size % BLOCK, len(buffer))
+    first = state.place if state.start is None else state.start
+    borrowed = any(state.common.get(word) and not state.own.get(word) for word in ("path", "linkpath", "size"))
+    text = name.rstrip(b"/") if kind == FOLDER else name
+    return Member(_text(text), kind, first, body, size, end, _text(link), borrowed)
+
+
+def _past_sparse_map(buffer: Buffer, place: int) -> int:
+    """The end of an old GNU sparse header, whose map may go on in blocks of its own."""
+    more, place = buffer[place + 482], place + BLOCK
+    while more and place + BLOCK <= len(buffer):
+        more, place = buffer[place + 504], place + BLOCK
+    return place
+
+
+def _pax_size(value: bytes) -> int:
+    if not value.isdigit() or len(value) > 19:
+        raise BadHeader(f"PAX size {value[:20]!r}")
+    return int(value)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _cut(shard: str, name: str, place: int, how_much: str) -> Fault:
+    split = split_name(name)
+    key = None if split is None else storable(split[0])
+    return Fault("truncated", shard, key, place, f"truncated in {storable(name)} {how_much}")
+
+
+def _pass_zeros(buffer: Buffer, state: _Walk) -> None:
+    """Move past a run of zero blocks, and note where something follows it."""
+    first = state.place
+    while state.place < len(buffer):
+        chunk = buffer[state.place : state.place + (1 << 20)]
+        n_zeros = len(chunk) - len(chunk.lstrip(b"\0"))
+        state.place += n_zeros
+        if n_zeros < len(chunk):
+            break
+    n_blocks = (state.place - first) // BLOCK
+    state.n_end_blocks = n_blocks
+    if state.place < len(buffer):
+        state.place = first + n_blocks * BLOCK
+        state.after_end = state.place if state.after_end is None else state.after_end
+    state.forget()
+
+
+def _end_faults(buffer: Buffer, shard: str, state: _Walk) -> Iterator[Fault]:
+    rest = len(buffer) - state.place
+    if len(buffer) % BLOCK and rest == 0 and state.n_end_blocks == 0:
+        detail = f"ends inside the padding of its last member ({len(buffer)} bytes)"
+        yield Fault("truncated", shard, None, len(buffer), detail)
+        return
+    if state.after_end is not None:
+        what = f"{state.n_after_end} more members in" if state.n_after_end else "no member in"
+        detail = f"goes on after its end marker: {what} {len(buffer) - state.after_end} bytes"
+        yield Fault("data-after-end", shard, None, state.after_end, detail)
+    if rest > 0 and any(buffer[state.place :]):
+        yield Fault("truncated", shard, None, state.place, f"ends inside a header at byte {state.place}")
+    elif state.n_end_blocks < 2:
+        found = "no end-of-archive marker" if state.n_end_blocks == 0 else "one end block in place of two"
+        yield Fault("no-end-marker", shard, None, len(buffer), f"{found}: it may be cut")

@@ -1,0 +1,106 @@
+"""Writes tars whose bytes depend on their members alone, and rolls them over by size.
+
+Owns the form of a new member (USTAR, PAX where a name needs it; no clock, no owner) and the names of shards.
+What goes into a sample is `pack`'s choice; members copied from other tars are `rewrite`'s.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from shards.errors import Misuse
+from shards.io.atomic import publishing
+
+BLOCK = tarfile.BLOCKSIZE
+#: What ends a tar: two blocks of zeros.
+END = bytes(2 * BLOCK)
+#: Size of a new shard where nobody asks for another: 256 MiB.
+SHARD_SIZE = 256 << 20
+#: Bytes that no shard may exceed.
+LARGEST = 1 << 60
+
+#: The members of one sample: (name, body), in the order in which they are written.
+Sample = Sequence[tuple[str, bytes]]
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard by its place in the set.
+
+    >>> shard_name(7)
+    '000007.tar'
+    """
+    return f"{number:06d}.tar"
+
+
+def header(name: str, size: int) -> bytes:
+    """Header blocks of a regular member, mode 0644 and nothing else set; a PAX header first where the name needs one.
+
+    Args:
+        name: as `tarfile` gives it: bytes that are not UTF-8 stand as lone surrogates.
+        size: of the body, in bytes.
+    """
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def padding(size: int) -> bytes:
+    """The zeros between a body of ``size`` bytes and the next block."""
+    return bytes(-size % BLOCK)
+
+
+def sample_bytes(sample: Sample) -> bytes:
+    """Headers, bodies and padding of one sample, as they stand in a shard."""
+    return b"".join(part for name, body in sample for part in (header(name, len(body)), body, padding(len(body))))
+
+
+def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = SHARD_SIZE) -> list[Path]:
+    """Write ``000000.tar``, ``000001.tar`` ... with every sample whole.
+
+    A shard is closed before the sample that would make it, end blocks included, larger than ``shard_size``;
+    a sample larger than that has a shard of its own.
+
+    Args:
+        folder: made where it is missing.
+        samples: read once, one at a time; none of them may be empty.
+        shard_size: bytes, at least 1.
+
+    Returns:
+        The shards in order; none where there is no sample.
+
+    Raises:
+        Misuse: ``shard_size`` is not positive.
+        OSError: disk full, no permission; shards closed before stay.
+    """
+    check_shard_size(shard_size)
+    paths: list[Path] = []
+    pending = (sample_bytes(sample) for sample in samples)
+    first = next(pending, None)
+    while first is not None:
+        path = folder / shard_name(len(paths))
+        with publishing(path) as file:
+            first = _fill(file, first, pending, shard_size)
+        paths.append(path)
+    return paths
+
+
+def check_shard_size(shard_size: int) -> None:
+    """Raise `Misuse` unless a shard may hold at least a byte, and no more than a file can."""
+    if not 1 <= shard_size <= LARGEST:
+        expected, todo = f"1 to {LARGEST} bytes", "give another size"
+        raise Misuse("the size of a shard", expected=expected, found=shard_size, todo=todo)
+
+
+def _fill(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> bytes | None:
+    """Write one shard that begins with ``first``; return the sample that did not fit, None after the last."""
+    size = file.write(first) + len(END)
+    for sample in pending:
+        if size + len(sample) > shard_size:
+            file.write(END)
+            return sample
+        size += file.write(sample)
+    file.write(END)
+    return None

@@ -1,0 +1,115 @@
+"""The target: its splits, labels and what is left out of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import toyset
+from shard_makers import write_tar
+
+from curate.data.decode import Decoder
+from curate.data.target import is_labelled, label_of, load_split, open_target
+from curate.errors import CurateError
+
+GREY = Decoder(16, "grey")
+
+
+def png(i):
+    return toyset.png(toyset.digits()[0][i])
+
+
+def one_shard(folder, members):
+    write_tar(folder / "train" / "000000.tar", members)
+    return open_target(folder)
+
+
+def test_a_split_is_decoded_whole_with_its_labels(tmp_path):
+    """In the order of its shards: the last 40 digits are train."""
+    target = open_target(toyset.make_target(tmp_path))
+    assert list(target.splits) == ["train", "val", "test"]
+    assert is_labelled(target)
+    train = load_split(target, "train", GREY)
+    pictures, labels = toyset.digits()
+    assert torch.equal(train.pixels, torch.from_numpy(pictures[-40:])[:, None])
+    assert train.labels.tolist() == labels[-40:].tolist()
+    assert train.labels.dtype == torch.int64
+    assert train.left_out == {}
+
+
+def test_a_target_without_labels_has_none(tmp_path):
+    """Its images are all there."""
+    target = open_target(toyset.make_target(tmp_path, 10, labelled=False))
+    assert not is_labelled(target)
+    train = load_split(target, "train", GREY)
+    assert train.labels is None
+    assert len(train.pixels) == 10
+
+
+def test_only_train_is_needed(tmp_path):
+    """Other splits are asked for where they are used; the message says which there are."""
+    target = one_shard(tmp_path, [("a.png", png(0)), ("a.cls", b"3")])
+    assert list(target.splits) == ["train"]
+    with pytest.raises(CurateError, match=r"the target has no val/ split \(it has: train\)"):
+        load_split(target, "val", GREY)
+
+
+def test_what_cannot_be_used_is_left_out_and_counted(tmp_path):
+    """An image that does not decode, one that is missing, and a label that is no number while others are."""
+    members = [
+        ("a.png", png(0)),
+        ("a.cls", b"3"),
+        ("b.png", b"no picture"),
+        ("b.cls", b"1"),
+        ("c.cls", b"1"),
+        ("d.png", png(1)),
+        ("d.cls", b"cat"),
+        ("e.png", png(2)),
+        ("f.png", png(3)),
+        ("f.cls", b" 7\n"),
+    ]
+    train = load_split(one_shard(tmp_path, members), "train", GREY)
+    assert train.labels.tolist() == [3, 7]
+    assert torch.equal(train.pixels, torch.from_numpy(toyset.digits()[0][[0, 3]])[:, None])
+    assert train.left_out == {"not-an-image": 1, "empty-member": 1, "bad-label": 2}
+
+
+def test_a_split_in_which_nothing_decodes_is_an_error(tmp_path):
+    """It says what was found instead."""
+    target = one_shard(tmp_path, [("a.png", b"no picture"), ("b.png", b"")])
+    with pytest.raises(CurateError, match=r"train/ holds no image that decodes \(.*'not-an-image': 1.*\)"):
+        load_split(target, "train", GREY)
+
+
+def test_no_folder_and_no_train_are_errors(tmp_path):
+    """Each says what to do."""
+    with pytest.raises(CurateError, match="no such target folder; `curate pack imagefolder --target` makes one"):
+        open_target(tmp_path / "none")
+    (tmp_path / "val").mkdir()
+    with pytest.raises(CurateError, match=r"has no train/ \(found: val\); a target needs one"):
+        open_target(tmp_path)
+
+
+def test_the_fingerprint_is_of_content_and_not_of_place(tmp_path):
+    """The same target elsewhere has the same; another split or another image another."""
+    one = open_target(toyset.make_target(tmp_path / "one", 10)).fingerprint
+    two = open_target(toyset.make_target(tmp_path / "two", 10)).fingerprint
+    assert one == two
+    assert open_target(toyset.make_target(tmp_path / "three", 11)).fingerprint != one
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        (b"0", 0),
+        (b" 12\n", 12),
+        (b"-1", -1),
+        (b"", None),
+        (None, None),
+        (b"1.0", None),
+        (b"\xff", None),
+        (b"1 2", None),
+    ],
+)
+def test_a_label_is_one_integer(text, label):
+    """Spaces around it do not matter."""
+    assert label_of(text) == label

@@ -1,0 +1,242 @@
+"""`curate evaluate --against`: the sets, the two regimes, the intervals, the costs, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toyset
+from click.testing import CliRunner
+from PIL import Image
+from scipy import stats
+from toyset import indexed, make_data, run_on
+
+from curate.cli import curate as command
+from curate.config.schema import from_options
+from curate.data.decode import Decoder
+from curate.data.target import load_split, open_target
+from curate.errors import Misuse, RunMismatch
+from curate.experiments.baselines.against import Asked, Place, against, nearest
+from curate.experiments.baselines.report import costs, figures, interval, page, verdicts
+from curate.runs.provenance import read_run
+from shards.indexing import domains
+from shards.indexing.domains import Domains
+from shards.stream import samples
+
+#: Images of the toy store; of these the first 40 are called the target's own.
+STORE, OWN = 64, 40
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with domains, a target, and a run that keeps some of its images."""
+    folder = make_data(tmp_path_factory.mktemp("against"), STORE)
+    index = indexed(folder / "store")
+    codes = np.where(np.arange(STORE) < OWN, 0, 1).astype(np.int32)
+    domains.save(index, Domains(("digits", "others"), codes), folder / "store" / domains.FILE_NAME)
+    run_on(folder, folder / "run", epochs=2, rewrite="end")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def said(data: Path) -> dict[str, Any]:
+    """Everything against everything, two seeds."""
+    asked = Asked(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
+    return against(data / "run", str(data / "target"), asked, data / "out")
+
+
+def test_subsets_are_of_the_curated_size_and_oracle_of_its_domain(said: dict[str, Any]) -> None:
+    """64 images in all, 40 of the target's own domain; random and nn as many as were kept."""
+    images = said["images"]["epochs"]
+    assert images["raw"] == STORE
+    assert images["oracle"] == OWN
+    assert images["curated"] == images["random"] == images["nn"] == said["kept"]
+    assert 0 < said["kept"] < STORE
+
+
+def test_equal_epochs_and_equal_steps_are_what_they_say(said: dict[str, Any]) -> None:
+    """Batches of 16, 2 epochs: 64 images are 4 steps an epoch; at equal steps all take the raw store's 8."""
+    assert said["epochs"] == 2
+    assert said["steps"]["epochs"] == {name: 2 * -(-n // 16) for name, n in said["images"]["epochs"].items()}
+    assert set(said["steps"]["steps"].values()) == {8}
+    assert said["accuracy"]["steps"]["raw"] == said["accuracy"]["epochs"]["raw"]
+
+
+def test_the_cost_of_choosing_is_part_of_the_whole(said: dict[str, Any]) -> None:
+    """The raw store costs nothing to choose; curation costs what the run's epochs took."""
+    for regime in ("epochs", "steps"):
+        for kind, seconds in said["seconds"][regime].items():
+            assert (seconds["curation"] > 0) == (kind != "raw")
+            assert seconds["total"] == pytest.approx(seconds["curation"] + seconds["training"], abs=0.011)
+
+
+def test_a_second_call_trains_nothing_and_says_the_same(data: Path, said: dict[str, Any]) -> None:
+    """No file below the folder is written again, but for the two results."""
+    before = {path: path.stat().st_mtime_ns for path in (data / "out").rglob("*") if path.is_file()}
+    asked = Asked(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
+    assert against(data / "run", str(data / "target"), asked, data / "out") == said
+    changed = {path.name for path, then in before.items() if path.stat().st_mtime_ns != then}
+    assert changed == {"against.json", "against.md"}
+
+
+def test_another_comparison_in_the_same_folder_is_refused(data: Path, said: dict[str, Any]) -> None:
+    """Other epochs are another comparison, and that is said before anything is trained."""
+    with pytest.raises(RunMismatch, match=r"epochs was .*, is 1"):
+        against(data / "run", str(data / "target"), Asked(("raw",), seeds=2, epochs=1), data / "out")
+
+
+def test_nearest_images_are_nearest_by_hand(data: Path, said: dict[str, Any]) -> None:
+    """Squared distances of all pairs of normalised pixels, by numpy."""
+    config = from_options(read_run(data / "run")["configuration"])
+    index = indexed(data / "store")
+    rows = nearest(Place(data / "run", str(data / "target"), data / "out", config, "cpu"), index, 10)
+    decoder = Decoder.of(config.images)
+    own = load_split(open_target(data / "target"), "train", decoder).pixels.numpy().reshape(40, -1).astype(float)
+    store = []
+    for sample in samples(index, np.arange(len(index))):
+        image = Image.open(io.BytesIO(sample["png"])).resize((8, 8), Image.Resampling.BILINEAR)
+        store.append(np.asarray(image, float).ravel())
+    squared = ((np.array(store)[:, None] - own[None]) ** 2).sum(axis=2).min(axis=1)
+    assert squared[rows].max() <= np.sort(squared)[9] * 1.01
+
+
+@pytest.mark.parametrize("values", [[50.0, 52.0, 57.0], [10.0, 10.0], [0.0, 100.0]])
+def test_the_interval_is_students(values: list[float]) -> None:
+    """Held against scipy's own t-interval."""
+    low, high = (
+        stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values)) if np.ptp(values) else (10, 10)
+    )
+    found = interval(values)
+    assert found["mean"] == pytest.approx((low + high) / 2, abs=0.01)
+    assert found["half_width"] == pytest.approx((high - low) / 2, abs=0.01)
+
+
+def test_one_seed_has_no_interval_and_tells_nothing_apart() -> None:
+    """A difference of one pair may be chance."""
+    cells = {f"{kind}-epochs-0": cell(accuracy) for kind, accuracy in (("curated", 90.0), ("raw", 10.0))}
+    cells["curated-steps-0"] = cell(90.0)
+    found = figures(["curated", "raw"], 1, cells, {}, 5.0)
+    assert found["interval"]["epochs"]["raw"] == {"mean": 10.0, "half_width": None}
+    assert "not told apart" in verdicts(found, "epochs")[0]
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    """Seeds that move both alike cancel: 20 and 40 against 18 and 38 differ by 2 for certain."""
+    accuracies = {"curated": (20.0, 40.0), "raw": (18.0, 38.0)}
+    cells = {
+        f"{kind}-{regime}-{seed}": cell(accuracies[kind][seed])
+        for kind in accuracies
+        for regime in ("epochs", "steps")
+        for seed in (0, 1)
+    }
+    found = figures(["curated", "raw"], 2, cells, {}, 5.0)
+    assert found["difference"]["epochs"]["raw"] == {"mean": 2.0, "half_width": 0.0}
+    # 5 s of curation, and trainings of the same length.
+    assert verdicts(found, "epochs") == ["curated against raw: better; 5.0 s more in all"]
+
+
+def test_random_subsets_cost_their_mean() -> None:
+    """Two subsets in 2 and 4 seconds; another kind's do not count."""
+    made = {"random-0": {"seconds": 2.0}, "random-1": {"seconds": 4.0}, "nn": {"seconds": 50.0}}
+    assert costs("random", [cell(1.0)], made, 9.0) == {"curation": 3.0, "training": 7.0, "total": 10.0}
+    assert costs("curated", [cell(1.0)], made, 9.0)["curation"] == 9.0
+
+
+def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
+    """As two decimals, with its interval."""
+    text = page(said)
+    for found in (*said["interval"].values(), *said["difference"].values()):
+        for one in found.values():
+            assert f"{one['mean']:.2f} ± {one['half_width']:.2f}" in text
+
+
+def test_a_folder_is_of_one_run_and_one_target(data: Path, said: dict[str, Any], tmp_path: Path) -> None:
+    """Accuracies on another target are other accuracies, though the trainings are the same."""
+    toyset.make_target(tmp_path / "other", labelled=False)
+    with pytest.raises(RunMismatch, match=r"holds another evaluation: target was .*, is .*; name a new --out$"):
+        against(data / "run", str(tmp_path / "other"), Asked(("raw",), seeds=2), data / "out")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("target/val", "overlaps the target"),
+        ("store/new", "overlaps the store"),
+        ("run/curated", "overlaps the run"),
+        ("", "overlaps the target"),
+        ("strange", r"holds files, but no comparison\.json"),
+    ],
+)
+def test_a_folder_that_is_not_its_own_is_refused_and_nothing_written(data: Path, out: str, message: str) -> None:
+    """Shards written into a split of the target would be read as the target's."""
+    (data / "strange").mkdir(exist_ok=True)
+    (data / "strange" / "mine.txt").write_text("")
+    before = sorted(data.rglob("*"))
+    with pytest.raises(Misuse, match=f"^--out .*{message}"):
+        against(data / "run", str(data / "target"), Asked(("random",)), data / out)
+    assert sorted(data.rglob("*")) == before
+
+
+def test_a_pre_training_in_place_of_a_run_is_said(data: Path, said: dict[str, Any]) -> None:
+    """One of those that the comparison itself left."""
+    net = data / "out" / "networks" / "raw-2-epochs-0"
+    with pytest.raises(
+        Misuse, match="has no curated shards; --against wants the folder of a finished `curate run`, not"
+    ):
+        against(net, str(data / "target"), Asked(("raw",)))
+    assert not (net / "evaluations").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(("raw", "best")), "expected some of raw, random, nn, oracle"),
+        (Asked(()), "expected some of raw"),
+        (Asked(("raw", "raw")), "each once"),
+        (Asked(("oracle",)), "the run was told no domain"),
+        (Asked(("raw",), seeds=0), "--seeds 0: expected at least 1"),
+        (Asked(("raw",), domain="digits"), "--domain digits: only for --against oracle"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(data: Path, asked: Asked, message: str) -> None:
+    """Before anything is trained."""
+    with pytest.raises(Misuse, match=message):
+        against(data / "run", str(data / "target"), asked, data / "refused")
+    assert not (data / "refused").exists()
+
+
+def test_the_verb_prints_the_page_or_its_json(data: Path, said: dict[str, Any]) -> None:
+    """The same folder, so nothing is trained."""
+    words = ["evaluate", str(data / "run"), "--target", str(data / "target"), "--out", str(data / "out")]
+    words += ["--against", "raw,random,nn,oracle", "--seeds", "2", "--domain", "digits"]
+    shown = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert "Did curation pay?" in shown.stdout
+    asjson = CliRunner().invoke(command, [*words, "--json"], catch_exceptions=False)
+    assert json.loads(asjson.stdout) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "2"], "--seeds: only with --against"),
+        (["--against", "raw", "--grid", "small"], "--grid: not with --against"),
+        (["--against", "raw", "--seed", "1"], "--seed: not with --against"),
+        (["--against", "raw", "--epoch", "1", "--patience", "1"], "--patience: not with --epoch"),
+        (["--against", "raw", "--protocol", "finetune"], "--protocol finetune: not with --against"),
+    ],
+)
+def test_options_of_other_protocols_are_refused(data: Path, words: list[str], message: str) -> None:
+    """One line that names them."""
+    with pytest.raises(Misuse, match=message):
+        CliRunner().invoke(
+            command, ["evaluate", str(data / "run"), "--target", str(data / "target"), *words], catch_exceptions=False
+        )
+
+
+def cell(accuracy: float) -> dict[str, Any]:
+    """What a training found, of 7 seconds."""
+    return {"accuracy": accuracy, "images": 5, "epochs": 1, "steps": 1, "seconds": 7.0}
