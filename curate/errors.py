@@ -1,18 +1,14 @@
-"""The errors of this package, and the exit codes they become. Problems of shards are `shards.errors.ShardError`."""
+"""What can go wrong with a run; the root of the tree, and the errors of requests and shards: `shards.errors`."""
 
 from __future__ import annotations
 
+from shards.errors import Error, Misuse
 
-class CurateError(Exception):
-    """The work could not be done: one line that says what is wrong, where, and what to do. Exit code 1."""
-
-    exit_code = 1
+__all__ = ["CurateError", "Misuse", "NonFinite", "NothingLeft", "RunMismatch"]
 
 
-class Misuse(CurateError):
-    """The request itself cannot be meant: an option out of range, two that exclude each other. Exit code 2."""
-
-    exit_code = 2
+class CurateError(Error):
+    """Something is wrong with a run, its configuration, or what it reads."""
 
 
 class RunMismatch(CurateError):

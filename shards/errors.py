@@ -1,10 +1,13 @@
-"""The errors of this package: one line that says where, what was found against what was expected, and what to do."""
+"""The one tree of errors: a line that says where, what was found against what was expected, and what to do.
+
+`Error` is its root, here and in `curate`; each has the exit code that it becomes on the command line.
+"""
 
 from __future__ import annotations
 
 
-class ShardError(Exception):
-    """Something is wrong with a shard, an index, a manifest or an output folder.
+class Error(Exception):
+    """The work could not be done.
 
     The text is one line, ``where: problem (expected ..., found ...); todo``, without the parts that are None. The parts
     stay readable as attributes.
@@ -38,6 +41,10 @@ class ShardError(Exception):
         return f"{line}; {self.todo}" if self.todo else line
 
 
+class ShardError(Error):
+    """Something is wrong with a shard, an index, a manifest or an output folder."""
+
+
 class NotShards(ShardError):
     """What was named is no tar, or holds none."""
 
@@ -47,7 +54,14 @@ class ShardsChanged(ShardError):
 
 
 class Unfinished(ShardError):
-    """A folder lacks the marker that is written last."""
+    """A folder lacks the marker that is written last, or a file is cut, empty or damaged.
+
+    Ours appear whole or not at all: something else happened to them.
+    """
+
+
+class UnknownFormat(ShardError):
+    """A file of ours in a format, or a version of it, that this release does not read."""
 
 
 class NoSpace(ShardError):
@@ -58,7 +72,7 @@ class Busy(ShardError):
     """Another process is writing the folder."""
 
 
-class Misuse(ShardError):
-    """The request itself cannot be meant: output inside input, an option out of its range."""
+class Misuse(Error):
+    """The request itself cannot be meant: output inside input, an option out of its range, two that exclude another."""
 
     exit_code = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from curate.errors import Misuse
+from shards.errors import Misuse
 from shards.indexing import drift
 from shards.indexing import index as shard_index
 from shards.io import remote

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shards import shuffle
-from shards.errors import Misuse, NotShards, ShardError
+from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
 from shards.indexing.members import Bodies, members_of_bytes, members_of_shard
 from shards.io import remote
@@ -141,12 +141,12 @@ def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterato
             yield list(islice(stream, len(rows)))
 
 
-def _load(load: Callable[[list[Sample]], Loaded], batches: Iterable[list[Sample]]) -> Iterator[Loaded | ShardError]:
+def _load(load: Callable[[list[Sample]], Loaded], batches: Iterable[list[Sample]]) -> Iterator[Loaded | Error]:
     """The second stage. An error of ours travels as a value: the loader would wrap it in its own text."""
     try:
         for batch in batches:
             yield load(batch)
-    except ShardError as error:
+    except Error as error:
         yield error
 
 

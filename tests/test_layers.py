@@ -13,59 +13,52 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+#: The floors of each package, lowest first: a module imports from its own folder and from lower floors only.
+FLOORS: dict[str, tuple[set[str], ...]] = {
+    "shards": (
+        {"errors", "faults", "member_names", "shuffle"},
+        *({"io"}, {"tar"}, {"indexing"}, {"stream"}, {"rewriting"}, {"packing"}, {"store"}),
+    ),
+    "curate": (
+        {"errors", "types", "rng"},
+        {"config", "progress", "ledger", "stats"},
+        *({"data"}, {"models"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
+        *({"runs"}, {"evaluation"}, {"experiments"}, {"cli"}),
+    ),
+}
+#: Folders on one floor that still may not import one another.
+APART = ({"config", "progress", "ledger", "stats"}, {"rewriting", "packing"})
+
+_TORCH = ("data", "models", "pretexts", "metalosses", "methods", "training", "runs", "evaluation", "experiments")
 #: Where each library from outside may be imported; numpy anywhere.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "numpy": ("*",),
-    "torch": (
-        *("curate.images", "curate.augment", "curate.networks", "curate.pretexts*", "curate.metalosses*"),
-        *(
-            "curate.beta",
-            "curate.lookahead",
-            "curate.passes",
-            "curate.taped",
-            "curate.methods*",
-            "curate.signal",
-            "curate.engine",
-            "curate.checkpoint",
-        ),
-        *("curate.randomness", "curate.precision", "curate.reference", "curate.store", "curate.target"),
-        *("curate.prepare", "curate.dryrun", "curate.run", "curate.evaluate", "curate.pretrain"),
-        *("curate.claim", "curate.epoch"),
-        *("curate.backbones", "curate.distances"),
-        *("curate.downstream.*", "curate.trained", "curate.experiments.*"),
-    ),
-    "torchvision": ("curate.images", "curate.networks", "curate.downloads"),
-    "safetensors": ("curate.checkpoint", "curate.backbones"),
-    "pyarrow": (
-        *("shards.*", "curate.parquet", "curate.ledger", "curate.manifest", "curate.generations", "curate.run"),
-        *("curate.distances",),
-        *("curate.cli.ledger", "curate.experiments.*"),
-    ),
+    "torch": ("curate.rng", *(f"curate.{folder}.*" for folder in _TORCH)),
+    "torchvision": ("curate.data.*", "curate.models.*"),
+    "safetensors": ("curate.runs.*",),
+    "pyarrow": ("shards.*", "curate.ledger.*", "curate.runs.*", "curate.cli.ledger", "curate.experiments.*"),
     "xxhash": ("shards.*",),
-    "braceexpand": ("shards.names",),
-    "webdataset": ("shards.stream", "shards.remote"),
-    "fsspec": ("shards.remote",),
-    "PIL": ("shards.pictures", "shards.png", "curate.images", "curate.experiments.*"),
-    "scipy": ("curate.pruner", "curate.statistics", "curate.experiments.*"),
-    "sklearn": ("curate.downstream.*", "curate.experiments.*"),
-    "nmslib": ("curate.neighbours",),
+    "braceexpand": ("shards.io.*",),
+    "webdataset": ("shards.stream", "shards.io.remote"),
+    "fsspec": ("shards.io.remote",),
+    "PIL": ("shards.io.images", "curate.data.decode", "curate.experiments.*"),
+    "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.experiments.*"),
+    "sklearn": ("curate.evaluation.*", "curate.experiments.*"),
+    "nmslib": ("curate.runs.nearest_neighbours",),
     "threadpoolctl": ("curate.experiments.*",),
-    "matplotlib": ("curate.plots", "curate.diagrams"),
+    "matplotlib": ("curate.stats.*",),
     "tqdm": ("curate.progress",),
     "click": ("curate.cli*",),
 }
 #: Imported on call only: webdataset imports torch; fsspec is an extra.
 ON_CALL = {"webdataset", "fsspec"}
-#: These share `curate.records` and never import one another.
-APART = ("curate.engine", "curate.ledger", "curate.pruner", "curate.manifest", "curate.downstream*")
-#: Who may join them.
-JOINING = (
-    *("curate.run", "curate.prepare", "curate.generations", "curate.dryrun", "curate.rejudge"),
-    *("curate.claim", "curate.epoch"),
-    *("curate.evaluate", "curate.pretrain", "curate.experiments.*"),
-)
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")
+
+
+def _shared(family: str) -> set[str]:
+    """What all members of a family may use: its registry, its base, and the Beta distribution of the methods."""
+    return {family, f"{family}.base", f"{family}.beta"}
 
 
 def modules() -> dict[str, Path]:
@@ -129,24 +122,53 @@ def test_shards_know_nothing_of_learning(module: str) -> None:
         assert not [name for name in own(module) if name.startswith("curate")]
 
 
+def floor(module: str) -> int:
+    """The floor of a module; the package itself stands below all."""
+    package, _, rest = module.partition(".")
+    room = rest.partition(".")[0]
+    return next((number for number, rooms in enumerate(FLOORS[package]) if room in rooms), -1 if not room else 99)
+
+
+def forbidden(module: str, name: str) -> bool:
+    """Whether an import within a package goes up, or across a floor."""
+    package, room, other = module.partition(".")[0], *((m.split(".") + [""])[1] for m in (module, name))
+    if name.partition(".")[0] != package or room == other:
+        return False
+    apart = any({room, other} <= rooms for rooms in APART)
+    return apart or floor(name) > floor(module)
+
+
 @every_module
-def test_the_parts_are_joined_in_few_places(module: str) -> None:
-    """Engine, ledger, pruner, manifest and downstream never import one another."""
-    parts = {pattern for pattern in APART for name in own(module) if fnmatch(name, pattern)}
-    if matches(module, APART):
-        parts -= {pattern for pattern in APART if fnmatch(module, pattern)}
-        assert not parts, f"{module} imports {parts}; they share curate.records"
-    elif len(parts) > 1:
-        assert matches(module, JOINING), f"{module} joins {parts}; that is for {JOINING}"
+def test_imports_go_down(module: str) -> None:
+    """No module imports from a higher floor, nor from a neighbour that it is to be kept apart from."""
+    assert floor(module) < 99, f"{module}: give it a floor in FLOORS"
+    wrong = [name for name in own(module) if forbidden(module, name)]
+    assert not wrong, f"{module} imports {wrong}, which stand above it or apart"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("curate.training.engine", "curate.runs.run"),
+        ("curate.ledger.ledger", "curate.config.schema"),
+        ("shards.tar.walk", "shards.indexing.index"),
+        ("shards.packing.imagefolder", "shards.rewriting.plan"),
+        ("curate.config.schema", "curate.methods.base"),
+    ],
+)
+def test_an_import_upwards_is_found(module: str, name: str) -> None:
+    """The rule itself: each of these would fail the test above, and its reverse would not."""
+    assert forbidden(module, name)
+    assert not forbidden(name, module) or {m.split(".")[1] for m in (module, name)} <= set.union(*APART)
 
 
 @every_module
 def test_members_of_a_family_are_found_through_its_registry(module: str) -> None:
     """Nobody imports a member but the family's own `__init__`; dryrun reads an episode's shape from one."""
     for family in FAMILIES:
-        members = {n for n in own(module) if n.startswith(f"{family}.") and n not in (family, f"{family}.base")}
+        members = {n for n in own(module) if n.startswith(f"{family}.") and n not in _shared(family)}
         if members and module != family:
-            assert (module, members) == ("curate.dryrun", {"curate.metalosses.prototypical"})
+            assert (module, members) == ("curate.runs.dry_run", {"curate.metalosses.prototypical"})
 
 
 def test_no_two_modules_import_each_other() -> None:
@@ -167,9 +189,10 @@ def test_packages_re_export_nothing(package: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("curate.ledger", "curate.pruner", "curate.manifest", "curate.records", "curate.provenance"),
-        *("shards.index", "shards.rewrite", "shards.verify", "shards.pack", "shards.stream", "shards.exports"),
-        *("shards.pack_stl10", "shards.pack_decathlon", "shards.decathlon_results"),
+        *("curate.ledger.ledger", "curate.ledger.pruner", "curate.ledger.manifest", "curate.types"),
+        *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune"),
+        *("shards.indexing.index", "shards.rewriting.rewrite", "shards.rewriting.verify", "shards.store"),
+        *("shards.packing.imagefolder", "shards.packing.stl10", "shards.packing.decathlon.pack", "shards.stream"),
     ],
 )
 def test_records_and_shards_are_read_without_torch(module: str) -> None:
@@ -180,9 +203,9 @@ def test_records_and_shards_are_read_without_torch(module: str) -> None:
 
 def test_relative_imports_are_followed() -> None:
     """The walk itself: one and two dots, from a module and from a package."""
-    tree = ast.parse("from . import tars\nfrom .names import locate\ndef f():\n    from ..curate import run")
-    assert list(_imports(tree, "shards", False)) == [
-        ("shards.tars", False),
-        ("shards.names", False),
-        ("curate.run", True),
+    tree = ast.parse("from . import walk\nfrom .blocks import BLOCK\ndef f():\n    from ..io import locks")
+    assert list(_imports(tree, "shards.tar", False)) == [
+        ("shards.tar.walk", False),
+        ("shards.tar.blocks", False),
+        ("shards.io.locks", True),
     ]

@@ -12,8 +12,7 @@ import sys
 import click
 
 from curate import __version__
-from curate.errors import CurateError
-from shards.errors import ShardError
+from shards.errors import Error
 
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
 VERBS = (
@@ -63,7 +62,7 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except (CurateError, ShardError) as error:
+    except Error as error:
         sys.exit(_say(str(error), error.exit_code))
     except OSError as error:
         sys.exit(_say(f"{error.filename or 'input or output'}: {error.strerror or error}", 1))

@@ -180,7 +180,8 @@ GROUPS: dict[str, type] = {
 
 #: Methods that look at no target.
 TARGETLESS = ("uniform", "oracle")
-#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; `curate.config.defaults.paper` by method.
+#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; `curate.config.defaults.paper` by
+#: method.
 PAPER: dict[str, Any] = {
     "eta": 10.0,
     "eta_scale": "raw",

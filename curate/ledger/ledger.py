@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from curate.errors import CurateError
 from curate.types import ERRORS, Beliefs, Codes, Floats, Mask, Stamp
+from shards.errors import Unfinished
 from shards.io import parquet
-from shards.io.parquet import Unfinished
 
 VERSION = 1
 

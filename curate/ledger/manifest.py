@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from curate.errors import CurateError
 from curate.types import Ints, Stamp
+from shards.errors import Unfinished, UnknownFormat
 from shards.io import parquet
 
 VERSION = 1
@@ -93,7 +94,7 @@ def is_manifest(path: Path) -> bool:
     """Whether a file is a manifest of this package's making."""
     try:
         return parquet.footer_of(path, "manifest", VERSION) is not None
-    except CurateError:
+    except (Unfinished, UnknownFormat):
         return False
 
 

@@ -24,6 +24,7 @@ from curate.models.features import extract
 from curate.runs import nearest_neighbours, saved_network
 from curate.types import Floats, Ints
 from shards import shuffle
+from shards.errors import Unfinished, UnknownFormat
 from shards.indexing.index import Index
 from shards.io import parquet
 
@@ -132,9 +133,9 @@ def _read(path: Path) -> tuple[dict[str, Any], float, pa.Table]:
         footer = parquet.footer_of(path, "distances", VERSION) or {}
         table = parquet.read(path, _COLUMNS.names).select(_COLUMNS.names).cast(_COLUMNS)
         of, share = {**footer["of"]}, float(footer["recall"])
-    except parquet.UnknownFormat as error:
+    except UnknownFormat as error:
         raise _unusable(path, "is of another format, or of a later release") from error
-    except (parquet.Unfinished, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (Unfinished, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
         cause = error.__cause__ or error
         detail = str(cause).partition("\n")[0][:120]
         raise _unusable(path, f"unfinished or damaged ({type(cause).__name__}: {detail})") from error

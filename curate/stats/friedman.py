@@ -1,6 +1,7 @@
 """Are these methods different? Average ranks over data sets, Friedman's test, and Nemenyi's for every pair.
 
-Owns the numbers. Where scores come from is `curate.stats.score_table`; how the result is drawn is `curate.stats.cd_diagram`.
+Owns the numbers. Where scores come from is `curate.stats.score_table`; how the result is drawn is
+`curate.stats.cd_diagram`.
 
 Reference: Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7, 2006, section 3.2.
 """

@@ -1,7 +1,8 @@
 """One forward of a step, and everything that is asked of it: gradients, and the k inner products with a direction.
 
 A step makes two passes, one over store images and one over target images. `Tangent` serves every network; where the
-images of a batch do not touch one another, `curate.training.ghost_products` gives the same products more cheaply. Both are exact.
+images of a batch do not touch one another, `curate.training.ghost_products` gives the same products more cheaply. Both
+are exact.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The meta-gradient by brute force: the look-ahead step inside the graph, differentiated once more.
 
-Slow and memory-hungry, and written without a line of `curate.training.lookahead`: what the fast evaluators are held against,
-by the tests and by scripts/bench_step.
+Slow and memory-hungry, and written without a line of `curate.training.lookahead`: what the fast evaluators are held
+against, by the tests and by scripts/bench_step.
 """
 
 from __future__ import annotations

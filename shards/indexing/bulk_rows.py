@@ -1,8 +1,8 @@
-"""The rows of a shard in which nothing is odd, made from all its members at once: the fast half of `shards.indexing.scan`.
+"""The rows of a shard in which nothing is odd, made from all its members at once: the fast half of `scan`.
 
 Regular is what nearly every shard is: plain members with ASCII names, the members of a sample side by side, every
-sample with one image. Gives up on anything else; `shards.indexing.sample` and `shards.indexing.lint` then do the same work member
-by member, with the same rows, and tell what is odd.
+sample with one image. Gives up on anything else; `shards.indexing.sample` and `shards.indexing.lint` then do the same
+work member by member, with the same rows, and tell what is odd.
 """
 
 from __future__ import annotations

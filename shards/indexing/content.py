@@ -1,6 +1,7 @@
 """What bodies hold: every image decodes, every ``.json`` parses, every ``.cls`` is an integer.
 
-Owns the judgement of one body. Which members are judged is told by `shards.indexing.sample`; nothing is changed or repaired.
+Owns the judgement of one body. Which members are judged is told by `shards.indexing.sample`; nothing is changed or
+repaired.
 """
 
 from __future__ import annotations

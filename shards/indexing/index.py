@@ -32,7 +32,7 @@ from shards.io.json_files import from_json
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
 
-__all__ = ["Index", "Report", "Shard", "build", "choose", "compare", "load", "save"]
+__all__ = ["Index", "Report", "Shard", "build", "choose", "load", "save"]
 
 FORMAT_VERSION = 1
 FILE_NAME = "index.parquet"

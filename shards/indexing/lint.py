@@ -1,7 +1,7 @@
 """What is odd about a shard's members and samples, as faults: told, and nothing lost by it.
 
-Owns the wording. Grouping is `shards.indexing.sample`'s; damage to the archive is told by `shards.tar.walk`, bad contents by
-`shards.indexing.content`.
+Owns the wording. Grouping is `shards.indexing.sample`'s; damage to the archive is told by `shards.tar.walk`, bad
+contents by `shards.indexing.content`.
 """
 
 from __future__ import annotations

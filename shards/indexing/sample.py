@@ -1,7 +1,8 @@
 """Members of one shard -> samples: who belongs together, and which image counts.
 
-Owns grouping by key and the choice of the image. Where members lie is `shards.tar.walk`'s, what is odd about them is told
-by `shards.indexing.lint`, what their bodies hold by `shards.indexing.content`, and the index over all shards is `shards.indexing.index`'s.
+Owns grouping by key and the choice of the image. Where members lie is `shards.tar.walk`'s, what is odd about them is
+told by `shards.indexing.lint`, what their bodies hold by `shards.indexing.content`, and the index over all shards is
+`shards.indexing.index`'s.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Part(NamedTuple):
         extension: what follows the key, lower-cased; ``suffix`` is its last piece (``jpg`` of ``left.jpg``).
         start, end: the member's bytes in the shard, headers and padding included.
         body, size: the content's; those of the link's target where the member is a hard link.
-        kind: as `shards.tar.walk.Member` has it, that of the target where the member is a hard link. Only the content of a
+        kind: as `shards.tar.walk.Member` has it, that of the target where the member is a hard link. Only the content
+        of a
             ``file`` is ever read.
     """
 

@@ -1,6 +1,7 @@
 """One shard -> its rows of the index: the task that is mapped over the shards of a set.
 
-Owns the joining of walk, grouping and check for a single shard. The index over all of them is `shards.indexing.index`'s.
+Owns the joining of walk, grouping and check for a single shard. The index over all of them is
+`shards.indexing.index`'s.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curate.errors import CurateError
+from shards.errors import Unfinished, UnknownFormat
 from shards.io.atomic import publishing
 from shards.io.json_files import from_json
 
@@ -24,14 +24,6 @@ from shards.io.json_files import from_json
 GROUP_ROWS = 1 << 20
 
 _KEY = b"curate"
-
-
-class Unfinished(CurateError):
-    """A Parquet file is cut, empty or damaged. Ours appear whole or not at all, so something else happened to it."""
-
-
-class UnknownFormat(CurateError):
-    """A file of this package in a format or a version that this release does not read."""
 
 
 def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from curate.errors import Misuse
+from shards.errors import Misuse
 
 
 def refuse_overlap(out: Path, roots: Iterable[tuple[str, Path]], otherwise: str = "") -> None:

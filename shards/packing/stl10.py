@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import Misuse, ShardError
-from shards.io import images as image_codec
 from shards.io.atomic import publishing_folder
+from shards.io.images import encode
 from shards.packing.imagefolder import check_request
 from shards.packing.splits import halves
 from shards.packing.target import shuffled, write_target
@@ -54,9 +54,9 @@ def pack_stl10(
     """
     check_request(folder, out, shard_size)
     source = locate(folder)
-    train, test, unlabelled = labelled(source, "train"), labelled(source, "test"), unlabelled(source)
+    train, test, unlabelled = read_labelled(source, "train"), read_labelled(source, "test"), read_unlabelled(source)
     classes = class_names(source)
-    chosen = np.arange(len(train.labels)) if fold is None else fold(source, fold, len(train.labels))
+    chosen = np.arange(len(train.labels)) if fold is None else read_fold(source, fold, len(train.labels))
     rows = dict(zip(("train", "val"), (chosen[half] for half in halves(train.labels[chosen], None, seed))))
     if not all(map(len, rows.values())):
         raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
@@ -73,14 +73,14 @@ def pack_stl10(
 
 def _unlabelled(planes: Planes) -> Iterator[Sample]:
     for row in range(len(planes)):
-        yield [(f"unlabeled/{row:06d}.png", image_codec.encode(pixels(planes[row])))]
+        yield [(f"unlabeled/{row:06d}.png", encode(pixels(planes[row])))]
 
 
 def _labelled(part: str, images: Labelled, rows: Rows) -> Iterator[Sample]:
     for row in rows.tolist():
         key = f"{part}/{row:06d}"
         yield [
-            (f"{key}.png", image_codec.encode(pixels(images.planes[row]))),
+            (f"{key}.png", encode(pixels(images.planes[row]))),
             (f"{key}.cls", b"%d" % images.labels[row]),
         ]
 
@@ -124,13 +124,13 @@ def pixels(planes: Planes) -> Planes:
     return np.ascontiguousarray(planes.transpose(2, 1, 0))
 
 
-def labelled(folder: Path, part: str) -> Labelled:
+def read_labelled(folder: Path, part: str) -> Labelled:
     """The part "train" or "test".
 
     Raises:
         ShardError: a file is missing, no whole number of images or labels long, or a label is no class's.
     """
-    planes = images(folder / f"{part}_X.bin")
+    planes = map_images(folder / f"{part}_X.bin")
     path = folder / f"{part}_y.bin"
     labels = np.frombuffer(_bytes(path), np.uint8).astype(np.int64) - 1
     if len(labels) != len(planes):
@@ -143,17 +143,17 @@ def labelled(folder: Path, part: str) -> Labelled:
     return Labelled(planes, labels)
 
 
-def unlabelled(folder: Path) -> Planes | None:
+def read_unlabelled(folder: Path) -> Planes | None:
     """The unlabelled images, shape (n, 3, 96, 96), uint8, as stored; None where the file is not there.
 
     Raises:
         ShardError: it is no whole number of images long.
     """
     path = folder / "unlabeled_X.bin"
-    return images(path) if path.exists() else None
+    return map_images(path) if path.exists() else None
 
 
-def images(path: Path) -> Planes:
+def map_images(path: Path) -> Planes:
     """Map a file of images; nothing is read before it is used.
 
     Returns:
@@ -183,7 +183,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def fold(folder: Path, number: int, n_images: int) -> npt.NDArray[np.int64]:
+def read_fold(folder: Path, number: int, n_images: int) -> npt.NDArray[np.int64]:
     """The train images of one of the predefined folds, int64, sorted.
 
     Args:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shards.errors import ShardError
+from shards.errors import Error
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, build, load
 from shards.indexing.members import bodies, walked_samples
@@ -92,7 +92,7 @@ def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
     """The index holds exactly the samples that a walk over the shards finds."""
     try:
         found, _ = build(ShardSet(str(folder), tuple(shard.path for shard in index.shards)), workers=workers)
-    except ShardError as error:
+    except Error as error:
         yield str(error)
         return
     if len(found) != len(index):
@@ -169,7 +169,7 @@ def _export_faults(folder: Path, index: Index) -> Iterator[str]:
 def _holds_uids(path: Path, index: Index) -> bool:
     try:
         return np.array_equal(np.load(path, allow_pickle=False), exports.datacomp_uids(index))
-    except (ValueError, EOFError, ShardError):
+    except (ValueError, EOFError, Error):
         return False
 
 
@@ -178,7 +178,7 @@ def _store_faults(folder: Path, store: Index, workers: int) -> list[str]:
     made, sources = load(folder / INDEX), _sources(folder)
     try:
         rows = manifest_rows(store, sources)
-    except ShardError as error:
+    except Error as error:
         return [str(error)]
     # Samples stand in store order, so the sorted rows belong to them one by one.
     held = store.table.take(pa.array(rows))

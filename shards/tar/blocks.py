@@ -1,6 +1,7 @@
 """A tar as an array of its blocks, and the little arithmetic on many headers at once that all fast readings share.
 
-What headers mean is told by `shards.tar.header` for one block, by `shards.tar.bulk_walk` and `shards.tar.header_chain` for many.
+What headers mean is told by `shards.tar.header` for one block, by `shards.tar.bulk_walk` and `shards.tar.header_chain`
+for many.
 """
 
 from __future__ import annotations

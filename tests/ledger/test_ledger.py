@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from curate.errors import CurateError
 from curate.ledger import ledger
 from curate.types import ERRORS, Beliefs, Stamp
+from shards.errors import Unfinished, UnknownFormat
 from shards.io import parquet
-from shards.io.parquet import Unfinished, UnknownFormat
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "parquet"
 

@@ -18,8 +18,8 @@ from curate.errors import CurateError
 from curate.ledger import manifest
 from curate.ledger.manifest import Origin
 from curate.types import Stamp
+from shards.errors import Unfinished, UnknownFormat
 from shards.io import parquet
-from shards.io.parquet import Unfinished, UnknownFormat
 
 STAMP = Stamp(run_id="3f9c", method="bdw", epoch=2, seed=7, lam=0.25, rho=0.5, eta=10.0)
 ORIGIN = Origin("prune when CDF(0.25; a, b) > 0.5", 5, "ab" * 32, STAMP)

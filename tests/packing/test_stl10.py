@@ -137,7 +137,7 @@ def test_the_folder_above_may_be_named(binaries: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_of_an_image_that_nobody_asks_for(binaries: Path) -> None:
-    planes = stl10.unlabelled(binaries)
+    planes = stl10.read_unlabelled(binaries)
     assert isinstance(planes, np.memmap)
     assert planes.shape == (UNLABELLED, 3, 96, 96)
 

@@ -1,7 +1,7 @@
 """One cell of table 1: all methods on one target with one seed, an epoch of each in turn, then scored epoch by epoch.
 
-Each method's run is a run directory like any other (`curate.runs.run`), but for the curated shards; what is unfinished goes
-on where it was stopped.
+Each method's run is a run directory like any other (`curate.runs.run`), but for the curated shards; what is unfinished
+goes on where it was stopped.
 """
 
 from __future__ import annotations
