@@ -23,8 +23,8 @@ SECONDS = 60
 PROGRAM = """
 import json, sys
 from shards.errors import NotShards
-from shards.index import build
-from shards.names import resolve
+from shards.indexing.index import build
+from shards.io.shard_set import resolve
 for line in sys.stdin:
     try:
         index, report = build(resolve(line.rstrip("\\n")), check=True)

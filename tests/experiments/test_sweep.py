@@ -68,7 +68,7 @@ def test_a_failed_cell_ends_the_call_and_keeps_what_was_done(tmp_path):
 SLEEPERS = """
 import os, time, pathlib, sys
 from dataclasses import dataclass
-from curate.experiments.cells import run_cells
+from curate.experiments.sweep import run_cells
 @dataclass(frozen=True)
 class Cell:
     name: str

@@ -28,7 +28,7 @@ import os, signal, sys
 from pathlib import Path
 import pyarrow.parquet as pq
 from shards import index as indexes
-from shards.rewrite import RewriteOptions, rewrite
+from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 folder, watched = Path(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
 
@@ -98,7 +98,7 @@ import sys
 from pathlib import Path
 import pyarrow.parquet as pq
 from shards import index as indexes
-from shards.rewrite import RewriteOptions, rewrite
+from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

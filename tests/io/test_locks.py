@@ -20,7 +20,7 @@ def holder(folder: Path, with_child: bool = False) -> subprocess.Popen[str]:
     code = f"""
 import os, time
 from pathlib import Path
-from shards.locks import locked
+from shards.io.locks import locked
 with locked(Path({str(folder)!r})):
     ready, tell = os.pipe()
     child = os.fork() if {with_child} else 1

@@ -148,7 +148,7 @@ class TestPartition:
         # The limit on the size of a file stands in for the end of the disk; it holds for the child process alone.
         code = """
 import pathlib, resource, sys, numpy, pyarrow
-from curate import parquet
+from shards.io import parquet
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 table = pyarrow.table({"mean": numpy.random.default_rng(0).random(100_000)})
 try:

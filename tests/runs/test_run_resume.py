@@ -230,7 +230,7 @@ sys.path.insert(0, sys.argv[1])
 import test_run_resume as here
 data, out, wait_s = Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
 # Loaded before the clock starts: what is to be hit is the run.
-import curate.run, webdataset
+import curate.runs.run, webdataset
 timer = threading.Timer(wait_s, os.kill, (os.getpid(), signal.SIGKILL))
 timer.daemon = True
 timer.start()
