@@ -22,10 +22,10 @@ from curate.config.defaults import resolve
 from curate.config.schema import RunConfig, from_options
 from curate.data.augment import Augment
 from curate.data.decode import Pixels
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import TargetImages
 from curate.methods import METHODS
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.models.networks import build
 from curate.pretexts import PRETEXTS
 from curate.rng import generator
@@ -76,7 +76,7 @@ def open_setup(workload: Workload, device: torch.device, arithmetic: str = "floa
     augment = Augment.of(config.images)
     pretext = PRETEXTS["rotation"](augment, config.network)
     target = noise_target(workload, config, device)
-    meta_loss = METALOSSES["prototypical"](target, config.meta, augment, pretext, config.seed)
+    meta_loss = META_LOSSES["prototypical"](target, config.meta, augment, pretext, config.seed)
     network = build(config.network, config.images, generator(config.seed, "network")).to(device)
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)
@@ -118,7 +118,9 @@ def noise_batches(setup: engine.Setup) -> list[Pixels]:
 def begin(setup: engine.Setup, method: str) -> engine.State:
     """A state at the start of an epoch in which every row is visited."""
     rows = torch.arange(BATCHES * int(setup.config.train.batch or 0), device=setup.device)
-    state = engine.begin(setup, METHODS[method](Given(len(rows), setup.config.belief, setup.config.seed, setup.device)))
+    state = engine.begin(
+        setup, METHODS[method](MethodInputs(len(rows), setup.config.belief, setup.config.seed, setup.device))
+    )
     state.method.begin_epoch(rows, torch.zeros_like(rows), 1)
     return state
 

@@ -8,9 +8,9 @@ from curate.config.defaults import applicable, resolve
 from curate.config.schema import from_options
 from curate.data.augment import Augment
 from curate.data.decode import Pixels
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import TargetImages
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw
 from curate.models.networks import build
 from curate.pretexts import PRETEXTS
@@ -74,11 +74,11 @@ def scene(config, dtype=torch.float64, method=None):
     augment = Augment.of(config.images)
     pretext = PRETEXTS[config.pretext](augment, config.network)
     target = TargetImages(pixels(20, 1), torch.arange(20) % 4)
-    meta = METALOSSES[config.meta.meta_loss](target, config.meta, augment, pretext, config.seed)
+    meta = META_LOSSES[config.meta.meta_loss](target, config.meta, augment, pretext, config.seed)
     if dtype == torch.float64:
         pretext, meta = Wide(pretext), Wide(meta)
     network = build(config.network, config.images, generator(config.seed, "network")).to(dtype)
-    method = method or Bdw(Given(N, config.belief, config.seed, CPU), dtype)
+    method = method or Bdw(MethodInputs(N, config.belief, config.seed, CPU), dtype)
     setup = engine.Setup(config, network, pretext, meta if method.learns else None, CPU)
     return setup, engine.begin(setup, method)
 

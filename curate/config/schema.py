@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from curate.config.catalogue import META_LOSSES, METHODS, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS
 from curate.errors import Misuse
 from shards.io.json_files import from_json
 
@@ -22,7 +24,7 @@ from shards.io.json_files import from_json
 RUN_FORMAT = 1
 
 
-def option(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
+def option(default: Any, text: str, choices: Collection[str] = ()) -> Any:
     """A configuration field with its help text and, where it is one of a few words, those words."""
     return field(default=default, metadata={"help": text, "choices": choices})
 
@@ -48,7 +50,7 @@ class ImageConfig:
 class NetworkConfig:
     """What is trained."""
 
-    network: str | None = option(None, "Network.", ("resnet18", "resnet34", "resnet50", "small", "vae"))
+    network: str | None = option(None, "Network.", NETWORKS)
     norm: str = option("batch", "Normalisation layers of the ResNets.", ("batch", "group"))
     width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
     hidden: int = option(100, "Hidden units of the VAE.")
@@ -71,7 +73,7 @@ class TrainConfig:
 class MetaConfig:
     """The target's loss, and the batches it is computed on."""
 
-    meta_loss: str | None = option(None, "Loss on the target.", ("prototypical", "self-supervised"))
+    meta_loss: str | None = option(None, "Loss on the target.", META_LOSSES)
     ways: int = option(20, "Classes in an episode.")
     shots: int = option(5, "Support images a class.")
     queries: int | None = option(None, "Query images a class (default: as many as shots).")
@@ -94,6 +96,12 @@ class BeliefConfig:
     meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
     expected_gradient: bool = option(False, "Use the mean of dw/dlog a in place of the draw's.")
     warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
+
+    @property
+    def rate(self) -> float:
+        """eta, of a method that has one."""
+        assert self.eta is not None
+        return self.eta
 
 
 @dataclass(frozen=True)
@@ -149,8 +157,8 @@ class RunConfig:
 
     store: str
     target: str
-    method: str = option("bdw", "Method.", ("bdw", "dw", "l2rw", "nn", "oracle", "uniform"))
-    pretext: str = option("rotation", "Task the store trains the network on.", ("rotation", "reconstruction"))
+    method: str = option("bdw", "How images are weighed.", METHODS)
+    pretext: str = option("rotation", "Task the store trains the network on.", PRETEXTS)
     seed: int = option(0, "Seed of everything random.")
     domain: str | None = option(None, "The target's own domain in the store (method oracle; else for scoring only).")
     index: str | None = option(None, "Index of the store, where it is not in the store's folder.")
@@ -178,21 +186,9 @@ GROUPS: dict[str, type] = {
     "machine": MachineConfig,
 }
 
-#: Methods that look at no target.
-TARGETLESS = ("uniform", "oracle")
-#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; `curate.config.defaults.paper` by
-#: method.
-PAPER: dict[str, Any] = {
-    "eta": 10.0,
-    "eta_scale": "raw",
-    "reference": "none",
-    "meta_average": 0.0,
-    "meta_momentum": 0.0,
-    "expected_gradient": False,
-    "warmup": 0,
-    "lam": 0.25,
-    "rho": 0.5,
-}
+#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; by method in
+#: `curate.config.defaults.paper`.
+PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE}
 
 
 def from_options(options: dict[str, Any]) -> RunConfig:
@@ -212,7 +208,9 @@ def from_options(options: dict[str, Any]) -> RunConfig:
             rest[name] = _typed(name, value, RunConfig)
         else:
             raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
-    for name in ("store",) if rest.get("method") in TARGETLESS else ("store", "target"):
+    method = rest.get("method", "bdw")
+    targetless = method in METHODS and not METHODS.spec(method).needs_target
+    for name in ("store",) if targetless else ("store", "target"):
         if not rest.get(name):
             raise Misuse(f"--{name} is missing: name the {name}'s shards")
     return RunConfig(**{"target": "", **rest}, **{group: kind(**groups[group]) for group, kind in GROUPS.items()})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from curate.config.schema import ImageConfig
+from curate.config.resolved import MeasuredImages
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,9 @@ class Augment:
     deviation: tuple[float, ...]
 
     @classmethod
-    def of(cls, images: ImageConfig) -> Augment:
+    def of(cls, images: MeasuredImages) -> Augment:
         """From a configuration whose statistics are known."""
-        assert images.crop is not None
-        assert images.mean is not None
-        assert images.deviation is not None
-        return cls(images.crop, bool(images.mirror), images.mean, images.deviation)
+        return cls(images.crop, images.mirror, images.mean, images.deviation)
 
     def training(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
         """Random crop and mirror. uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""

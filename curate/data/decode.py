@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from curate.config.schema import ImageConfig
+from curate.config.resolved import ResolvedImages
 from curate.types import ERRORS
 from shards.io.images import PictureError, decode
 
@@ -43,10 +43,8 @@ class Decoder:
     colour: str
 
     @classmethod
-    def of(cls, images: ImageConfig) -> Decoder:
+    def of(cls, images: ResolvedImages) -> Decoder:
         """From a resolved configuration."""
-        assert images.size is not None
-        assert images.colour is not None
         return cls(images.size, images.colour)
 
     @property
@@ -105,14 +103,6 @@ def measure(batches: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, 
     mean = total / max(1, count)
     deviation = (squares / max(1, count) - mean**2).clamp_min(0).sqrt().clamp_min(1 / 255)
     return tuple(round(v, 6) for v in mean.tolist()), tuple(round(v, 6) for v in deviation.tolist())
-
-
-def with_statistics(images: ImageConfig, batches: Iterable[Tensor]) -> ImageConfig:
-    """``images`` with the mean and deviation it lacks, measured on ``batches``."""
-    if images.mean is not None and images.deviation is not None:
-        return images
-    mean, deviation = measure(batches)
-    return replace(images, mean=images.mean or mean, deviation=images.deviation or deviation)
 
 
 def _centre_square(picture: Image.Image) -> Image.Image:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from curate.data.augment import Augment
 from curate.evaluation.grid import Cell, Trace
+from curate.models.networks import TappedNetwork
 from curate.rng import generator, key
 
 #: Images a pass of evaluation.
@@ -54,7 +55,7 @@ class Task:
         seed: of the head and of the order of the images.
     """
 
-    backbone: Callable[[], nn.Module]
+    backbone: Callable[[], TappedNetwork]
     train: Split
     val: Split
     classes: int
@@ -66,14 +67,14 @@ class Task:
 class Classifier(nn.Module):
     """A backbone's pooled features and a linear head."""
 
-    def __init__(self, backbone: nn.Module, features: int, classes: int) -> None:
+    def __init__(self, backbone: TappedNetwork, features: int, classes: int) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = nn.Linear(features, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised images (k, C, H, W) -> logits (k, classes)."""
-        logits: Tensor = self.head(self.backbone.tap(x, "pool"))  # type: ignore[operator]
+        logits: Tensor = self.head(self.backbone.tap(x, "pool"))
         return logits
 
 
@@ -129,7 +130,7 @@ def classifier(task: Task) -> Classifier:
     with torch.no_grad():
         backbone.eval()
         some = task.augment.normalise(task.train.pixels[:1])
-        features = backbone.tap(some, "pool").shape[1]  # type: ignore[operator]
+        features = backbone.tap(some, "pool").shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key(task.seed, "finetune head"))
         return Classifier(backbone, features, task.classes).to(device)

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from curate.config.schema import RunConfig, from_options
+from curate.config.resolved import ReadyConfig
 from curate.data.augment import Augment
 from curate.data.decode import Decoder
 from curate.data.target import SPLITS, TargetIndex, load_split
 from curate.errors import CurateError
-from curate.models.networks import build
-from curate.rng import generator
+from curate.models.networks import TappedNetwork, network_of
 from curate.runs import checkpoint, provenance
 from curate.runs.prepare import pick_device
 
@@ -31,7 +30,7 @@ class Trained:
     """
 
     run: Path
-    config: RunConfig
+    config: ReadyConfig
     splits: dict[str, tuple[Tensor, Tensor]]
     classes: int
     left_out: dict[str, dict[str, int]]
@@ -42,9 +41,9 @@ class Trained:
         """The crop and the normalisation of the training."""
         return Augment.of(self.config.images)
 
-    def network(self, epoch: int) -> nn.Module:
+    def network(self, epoch: int) -> TappedNetwork:
         """The network after an epoch, on the device; as it was drawn before the first for epoch 0."""
-        network = build(self.config.network, self.config.images, generator(self.config.seed, "network"))
+        network = network_of(self.config)
         if epoch > 0:
             checkpoint.load_model(checkpoint.folder(self.run, epoch) / "model.safetensors", network)
         return network.to(self.device)
@@ -76,7 +75,7 @@ def open_trained(run: Path, name: str, target: TargetIndex, device: str) -> Trai
     Raises:
         CurateError: no run, a split is missing or has no labels, no such device.
     """
-    config = from_options(provenance.read_run(run)["configuration"])
+    config = provenance.read_config(run)
     images = {split: load_split(target, split, Decoder.of(config.images)) for split in SPLITS}
     labels = {}
     for split, found in images.items():

@@ -32,5 +32,8 @@ class MetaLoss(Protocol):
     def batch(self, epoch: int, step: int) -> Any:
         """The target batch of one step, keyed by (seed, epoch, step) alone."""
 
+    def shape(self) -> str:
+        """The size of a batch, in words."""
+
     def loss(self, network: Network, batch: Any) -> Tensor:
         """A scalar; a pure function of the network and the batch."""

@@ -13,6 +13,7 @@ from curate.data.augment import Augment
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
 from curate.models.networks import Network
+from curate.pretexts.base import Pretext
 from curate.rng import generator
 
 
@@ -43,6 +44,13 @@ class Prototypical:
         self.ways = min(config.ways, len(self.members))
         self.notes = episode_notes(self.members, self.ways, config)
 
+    @classmethod
+    def of(
+        cls, target: TargetImages, config: MetaConfig, augment: Augment, pretext: Pretext, seed: int
+    ) -> Prototypical:
+        """From a configuration; the pretext has no say in it."""
+        return cls(target, config, augment, seed)
+
     def batch(self, epoch: int, step: int) -> Episode:
         """An episode of the target, keyed by (seed, epoch, step)."""
         g = generator(self.seed, "episode", epoch, step)
@@ -56,6 +64,12 @@ class Prototypical:
         asked = queries if self.config.query == "apart" else support
         answers = torch.arange(self.ways).repeat_interleave(torch.tensor([len(rows) for rows in asked]))
         return Episode(self.normalise(images), averaging.to(device), answers.to(device))
+
+    def shape(self) -> str:
+        """Ways, support and query images of an episode, in words."""
+        batch = self.batch(1, 0)
+        ways, support = batch.averaging.shape
+        return f"{ways} ways, {support} support and {len(batch.answers)} query images ({len(batch.images)} in a batch)"
 
     def loss(self, network: Network, batch: Episode) -> Tensor:
         """Mean cross-entropy over the queries, a scalar."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from curate.config.schema import MetaConfig
+from curate.data.augment import Augment
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
 from curate.models.networks import Network
@@ -26,11 +27,22 @@ class SelfSupervised:
         self.size = min(config.target_batch, len(target.pixels))
         self.view = pretext.view if config.target_augment == "same" else pretext.plain_view
 
+    @classmethod
+    def of(
+        cls, target: TargetImages, config: MetaConfig, augment: Augment, pretext: Pretext, seed: int
+    ) -> SelfSupervised:
+        """From a configuration; the augmentation is the pretext's."""
+        return cls(target, config, pretext, seed)
+
     def batch(self, epoch: int, step: int) -> Any:
         """A view of ``size`` target images, keyed by (seed, epoch, step)."""
         g = generator(self.seed, "target", epoch, step)
         rows = torch.randperm(len(self.target.pixels), generator=g)[: self.size]
         return self.view(self.target.pixels[rows.to(self.target.pixels.device, non_blocking=True)], g)
+
+    def shape(self) -> str:
+        """Its size, in words."""
+        return f"{self.size} images, under the pretext's own loss"
 
     def loss(self, network: Network, batch: Any) -> Tensor:
         """Mean pretext loss, a scalar."""

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from curate.config.schema import BeliefConfig
+from curate.config.resolved import ResolvedBelief
 from curate.types import Floats, Mask
 
 
 @dataclass(frozen=True)
-class Given:
+class MethodInputs:
     """What a method is made of; of the optional parts each method has what it asks for, the others None.
 
     Args:
@@ -34,7 +34,7 @@ class Given:
     """
 
     n: int
-    belief: BeliefConfig
+    belief: ResolvedBelief
     seed: int
     device: torch.device
     own: Mask | None = None
@@ -90,7 +90,7 @@ class Method(Protocol):
         """Take up the tensors of a checkpoint."""
 
 
-class Fixed:
+class FixedWeights:
     """Weights that are settled before the first epoch: nothing to learn, to keep up or to restore.
 
     Attributes:
@@ -133,7 +133,7 @@ def on_host(values: Tensor) -> Floats:
     return np.asarray(values.to("cpu", torch.float32).numpy())
 
 
-class Points:
+class PointWeights:
     """Point weights that move: one number an example, 0 at the start.
 
     Attributes:
@@ -143,7 +143,7 @@ class Points:
     learns = True
     admitted: Mask | None = None
 
-    def __init__(self, given: Given, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, given: MethodInputs, dtype: torch.dtype = torch.float32) -> None:
         self.weight = torch.zeros(given.n, dtype=dtype, device=given.device)
 
     def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:

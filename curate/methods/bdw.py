@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from curate.methods import beta
-from curate.methods.base import Given, Summary, on_host
+from curate.methods.base import MethodInputs, Summary, on_host
 from curate.rng import generator
 from curate.types import Mask
 
@@ -33,10 +33,9 @@ class Bdw:
     learns = looks_ahead = prunes = True
     admitted: Mask | None = None
 
-    def __init__(self, given: Given, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, given: MethodInputs, dtype: torch.dtype = torch.float32) -> None:
         config, n, device = given.belief, given.n, given.device
-        assert config.eta is not None
-        self.config, self.eta, self.seed = config, config.eta, given.seed
+        self.config, self.eta, self.seed = config, config.rate, given.seed
         # a and b side by side, so that a step touches both in one gather and one scatter.
         self.logs, self.slopes = (torch.zeros((n, 2), dtype=dtype, device=device) for _ in range(2))
         coasting = n if config.meta_momentum else 0

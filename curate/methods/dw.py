@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curate.methods.base import Given, Points
+from curate.methods.base import MethodInputs, PointWeights
 
 
-class Dw(Points):
+class Dw(PointWeights):
     """Weights that are clipped to [0, 1] after every move.
 
     Args:
@@ -22,10 +22,9 @@ class Dw(Points):
 
     looks_ahead = prunes = True
 
-    def __init__(self, given: Given, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, given: MethodInputs, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(given, dtype)
-        assert given.belief.eta is not None
-        self.eta = given.belief.eta
+        self.eta = given.belief.rate
 
     def weights(self, rows: Tensor) -> Tensor:
         """The weights as they are now."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from curate.methods.base import Points
+from curate.methods.base import PointWeights
 
 
-class L2rw(Points):
+class L2rw(PointWeights):
     """Weights that sum to 1 over a batch; each stays, for the ledger, until its image is seen again."""
 
     looks_ahead = prunes = False

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import torch
 
-from curate.methods.base import Fixed, Given
+from curate.methods.base import FixedWeights, MethodInputs
 
 
-class Nn(Fixed):
+class Nn(FixedWeights):
     """w = exp(-beta d), fixed for the run; 0 where the image does not decode, whose distance is infinite.
 
     Args:
         given: `distances`, and beta as `decay`.
     """
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: MethodInputs) -> None:
         assert given.distances is not None
         distances = torch.from_numpy(given.distances).to(given.device, torch.float64)
         self.table = torch.exp(-given.decay * distances).float()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from curate.methods.base import Fixed, Given
+from curate.methods.base import FixedWeights, MethodInputs
 
 
-class Oracle(Fixed):
+class Oracle(FixedWeights):
     """Weight 1; images of another domain are out before the first epoch.
 
     Args:
         given: `own` says who stays.
     """
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: MethodInputs) -> None:
         assert given.own is not None
         self.admitted = given.own

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from curate.methods.base import Fixed, Given
+from curate.methods.base import FixedWeights, MethodInputs
 
 
-class Uniform(Fixed):
+class Uniform(FixedWeights):
     """The baseline of every table, and the method of `curate pretrain`."""
 
-    def __init__(self, given: Given | None = None) -> None:
+    def __init__(self, given: MethodInputs | None = None) -> None:
         """Nothing depends on what is given."""

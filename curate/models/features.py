@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from curate.data.augment import Augment
+from curate.models.networks import TappedNetwork
 from curate.types import Floats
 
 #: Images a pass.
@@ -14,7 +15,7 @@ BATCH = 256
 
 
 @torch.no_grad()
-def extract(network: nn.Module, pixels: Tensor, augment: Augment, tap: str, device: torch.device) -> Floats:
+def extract(network: TappedNetwork, pixels: Tensor, augment: Augment, tap: str, device: torch.device) -> Floats:
     """Features of uint8 images (n, C, S, S) at ``tap``: shape (n, M), float32.
 
     Raises:
@@ -24,5 +25,5 @@ def extract(network: nn.Module, pixels: Tensor, augment: Augment, tap: str, devi
     parts = []
     for batch in torch.split(pixels, BATCH):
         x = augment.normalise(augment.centre(batch.to(device)))
-        parts.append(network.tap(x, tap).float().cpu().numpy())  # type: ignore[operator]
+        parts.append(network.tap(x, tap).float().cpu().numpy())
     return np.concatenate(parts)

@@ -7,6 +7,7 @@ reconstruction has the VAE. `functional` runs a network on parameters that are g
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -15,7 +16,9 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from curate.config.schema import ImageConfig, NetworkConfig
+from curate import rng
+from curate.config.catalogue import NETWORKS, PRETEXTS
+from curate.config.resolved import ResolvedConfig, ResolvedImages, ResolvedNetwork
 from curate.errors import Misuse
 
 
@@ -29,6 +32,18 @@ class Outputs(NamedTuple):
     log_variance: Tensor | None = None
 
 
+class TappedNetwork(nn.Module, ABC):
+    """A network whose stages can be read: what features are taken from. Its output is `Outputs`."""
+
+    @abstractmethod
+    def tap(self, x: Tensor, name: str) -> Tensor:
+        """Images (k, C, H, W), normalised floats -> the flattened output of a stage, (k, M); "pool" is the last.
+
+        Raises:
+            Misuse: no stage of that name; the message lists them.
+        """
+
+
 _SLOTS: WeakKeyDictionary[nn.Module, list[tuple[dict[str, Any], str, str]]] = WeakKeyDictionary()
 
 #: A network with its parameters bound: call it as the module itself.
@@ -36,21 +51,22 @@ Network = Callable[..., Outputs]
 Parameters = dict[str, Tensor]
 
 
-class RotationNet(nn.Module):
-    """A chain of named stages, a global average, and four logits, one a rotation.
+class RotationNet(TappedNetwork):
+    """A chain of named stages, a global average, and a linear head (for RotNet four logits, one a rotation).
 
     Args:
         stages: named modules applied in turn; each name is a tap.
         features: channels of the last stage.
+        outputs: of the head.
     """
 
-    def __init__(self, stages: Mapping[str, nn.Module], features: int) -> None:
+    def __init__(self, stages: Mapping[str, nn.Module], features: int, outputs: int = 4) -> None:
         super().__init__()
         self.stages = nn.ModuleDict(stages)
-        self.head = nn.Linear(features, 4)
+        self.head = nn.Linear(features, outputs)
 
     def forward(self, x: Tensor) -> Outputs:
-        """Images (k, C, H, W), normalised floats -> features (k, M) and logits (k, 4)."""
+        """Images (k, C, H, W), normalised floats -> features (k, M) and logits (k, outputs)."""
         pooled = self.tap(x, "pool")
         return Outputs(pooled, logits=self.head(pooled))
 
@@ -69,7 +85,7 @@ class RotationNet(nn.Module):
         return x.mean(dim=(2, 3))
 
 
-class Vae(nn.Module):
+class Vae(TappedNetwork):
     """The paper's VAE: pixels - hidden - latent - hidden - pixels, ReLU inside, tanh at the end (METHOD.md)."""
 
     def __init__(self, pixels: int, hidden: int, latent: int) -> None:
@@ -103,19 +119,25 @@ class Vae(nn.Module):
         return features
 
 
-def build(config: NetworkConfig, images: ImageConfig, generator: torch.Generator) -> nn.Module:
+def build(
+    config: ResolvedNetwork, images: ResolvedImages, generator: torch.Generator, pretext: str = "rotation"
+) -> TappedNetwork:
     """A network with weights drawn from ``generator``'s seed, in training mode, on the CPU.
 
     The global generator is left as it was.
+
+    Args:
+        pretext: whose outputs the head has.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
-        if config.network == "vae":
-            assert images.crop is not None
-            return Vae(images.channels * images.crop**2, config.hidden, config.latent)
-        if config.network == "small":
-            return _small(images.channels, config.width, _norm(config.norm))
-        return _resnet(str(config.network), images.channels, _norm(config.norm))
+        network: TappedNetwork = NETWORKS[config.network](config, images, PRETEXTS.spec(pretext).outputs)
+    return network
+
+
+def network_of(config: ResolvedConfig) -> TappedNetwork:
+    """The network of a run before its first step: what a checkpoint of the run is loaded into."""
+    return build(config.network, config.images, rng.generator(config.seed, "network"), config.pretext)
 
 
 def functional(module: nn.Module, parameters: Parameters) -> Network:
@@ -139,7 +161,7 @@ def functional(module: nn.Module, parameters: Parameters) -> Network:
     return network
 
 
-def in_half(network: Network, dtype: torch.dtype | None, device: torch.device) -> Network:
+def autocast(network: Network, dtype: torch.dtype | None, device: torch.device) -> Network:
     """``network`` under autocast to ``dtype``, its outputs widened again, so that losses are computed in float32.
 
     None for ``dtype`` leaves it as it is.
@@ -155,7 +177,7 @@ def in_half(network: Network, dtype: torch.dtype | None, device: torch.device) -
     return half
 
 
-def hollow(module: nn.Module) -> nn.Module:
+def without_state(module: nn.Module) -> nn.Module:
     """The architecture alone: a copy without parameters and without running statistics.
 
     Run through `functional`, its batch norms use the batch's own statistics and nothing is updated,
@@ -187,20 +209,27 @@ def _norm(name: str) -> Callable[[int], nn.Module]:
     return lambda channels: nn.GroupNorm(max(1, min(32, channels // 4)), channels)
 
 
-def _resnet(name: str, channels: int, norm: Callable[[int], nn.Module]) -> RotationNet:
-    net = getattr(torchvision.models, name)(weights=None, norm_layer=norm)
+def vae(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Vae:
+    """The VAE; it has no head."""
+    return Vae(images.channels * images.crop**2, config.hidden, config.latent)
+
+
+def resnet(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> RotationNet:
+    """torchvision's ResNet of that name, without weights, with our head."""
+    channels = images.channels
+    net = getattr(torchvision.models, config.network)(weights=None, norm_layer=_norm(config.norm))
     if channels != 3:
         net.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)}
     stages |= {f"layer{i}": getattr(net, f"layer{i}") for i in (1, 2, 3, 4)}
-    return RotationNet(stages, net.fc.in_features)
+    return RotationNet(stages, net.fc.in_features, outputs)
 
 
-def _small(channels: int, width: int, norm: Callable[[int], nn.Module]) -> RotationNet:
+def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> RotationNet:
     """Three stages of one basic block each, at full, half and quarter resolution (He et al. 2015, CIFAR's ResNets)."""
-    block = torchvision.models.resnet.BasicBlock
-    stem = nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False)
+    width, norm, block = config.width, _norm(config.norm), torchvision.models.resnet.BasicBlock
+    stem = nn.Conv2d(images.channels, width, kernel_size=3, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(stem, norm(width), nn.ReLU())}
     inside = width
@@ -212,4 +241,4 @@ def _small(channels: int, width: int, norm: Callable[[int], nn.Module]) -> Rotat
         # torchvision draws norm layers through norm_layer; widths below 64 are free here.
         stages[f"layer{i + 1}"] = block(inside, outside, stride, shortcut, norm_layer=norm)
         inside = outside
-    return RotationNet(stages, inside)
+    return RotationNet(stages, inside, outputs)

@@ -1,16 +1,5 @@
-"""The pretext tasks by name."""
+"""The pretext tasks by name; their rows are in `curate.config.catalogue`."""
 
-from __future__ import annotations
+from curate.config.catalogue import PRETEXTS
 
-from collections.abc import Callable
-
-from curate.config.schema import NetworkConfig
-from curate.data.augment import Augment
-from curate.pretexts.base import Pretext
-from curate.pretexts.reconstruction import Reconstruction
-from curate.pretexts.rotation import Rotation
-
-PRETEXTS: dict[str, Callable[[Augment, NetworkConfig], Pretext]] = {
-    "rotation": lambda augment, network: Rotation(augment),
-    "reconstruction": lambda augment, network: Reconstruction(augment, network.latent),
-}
+__all__ = ["PRETEXTS"]

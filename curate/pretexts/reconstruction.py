@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from curate.config.schema import NetworkConfig
 from curate.data.augment import Augment
 from curate.models.networks import Network
 
@@ -24,6 +25,11 @@ class Reconstruction:
 
     def __init__(self, augment: Augment, latent: int) -> None:
         self.augment, self.latent = augment, latent
+
+    @classmethod
+    def of(cls, augment: Augment, network: NetworkConfig) -> Reconstruction:
+        """From a configuration, whose network has so many latent units."""
+        return cls(augment, network.latent)
 
     def view(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
         """uint8 (k, C, S, S) -> images in [-1, 1] with mean and deviation 0.5, and fresh noise."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from curate.config.schema import NetworkConfig
 from curate.data.augment import Augment, rotations
 from curate.models.networks import Network
 
@@ -15,6 +16,11 @@ class Rotation:
 
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
+
+    @classmethod
+    def of(cls, augment: Augment, network: NetworkConfig) -> Rotation:
+        """From a configuration."""
+        return cls(augment)
 
     def view(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
         """uint8 (k, C, S, S) -> normalised floats (4 k, C, crop, crop), rotation by rotation."""

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from curate.config.catalogue import METHODS
 from curate.config.defaults import resolve
 from curate.config.schema import NeighbourConfig, RunConfig
 from curate.data.decode import Pixels
+from curate.data.target import TargetIndex
 from curate.errors import CurateError
-from curate.metalosses.prototypical import Episode
 from curate.runs import checkpoint
 from curate.runs.epoch import peak_memory
 from curate.runs.prepare import Job, prepare, trainable
@@ -79,10 +80,12 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     refuse_overlap(config, out)
     with tempfile.TemporaryDirectory() as scratch:
         job = prepare(_without_distances(config), Path(scratch))
-    if config.method == "nn":
-        job.notes.append("before the first epoch nn reads the whole store once more, for its distances; not timed here")
+    if _measures(config):
+        job.notes.append(
+            f"before the first epoch {config.method} reads the whole store once more, for its distances; not timed here"
+        )
     # Prepared: the index is in memory now, and the temporary copy of it is no longer needed.
-    batch, epochs = int(job.config.train.batch or 0), int(job.config.train.epochs or 0)
+    batch, epochs = job.config.train.batch, job.config.train.epochs
     rows = trainable(job.examples)
     steps = -(-len(rows) // batch)
     seconds, trained = _timed_steps(job, rows, batch)
@@ -103,18 +106,23 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         peak_memory(job.setup.device),
         disk,
         free,
-        _nearest(job) if config.method == "nn" else _episode(job),
+        _nearest(job.target) if job.target and _measures(config) else _episode(job),
         problems,
         job.notes,
     )
 
 
 def _without_distances(config: RunConfig) -> RunConfig:
-    """nn as uniform weights, whose steps are the same: measuring every image is what a dry run is to spare."""
-    if config.method != "nn":
+    """Weights by distance as uniform ones, whose steps are the same: a dry run spares measuring every image."""
+    if not _measures(config):
         return config
     resolve(config, labelled=True)  # refuses what nn refuses
     return replace(config, method="uniform", neighbours=NeighbourConfig())
+
+
+def _measures(config: RunConfig) -> bool:
+    """Whether the method needs the distance of every image."""
+    return "distances" in METHODS.spec(config.method).inputs
 
 
 def disk_needed(job: Job, images: int, epochs: int) -> int:
@@ -161,16 +169,11 @@ def _mark(marks: list[float], device: torch.device) -> None:
 def _episode(job: Job) -> str:
     if job.setup.meta_loss is None:
         return "none"
-    batch = job.setup.meta_loss.batch(1, 0)
-    if isinstance(batch, Episode):
-        ways, support = batch.averaging.shape
-        return f"{ways} ways, {support} support and {len(batch.answers)} query images ({len(batch.images)} in a batch)"
-    return f"{job.config.meta.target_batch} images at most, under the pretext's own loss"
+    return job.setup.meta_loss.shape()
 
 
-def _nearest(job: Job) -> str:
-    assert job.target is not None  # nn refuses to go without
-    return f"{len(job.target.splits['train']):,} train images; every image of the store is held against its nearest"
+def _nearest(target: TargetIndex) -> str:
+    return f"{len(target.splits['train']):,} train images; every image of the store is held against its nearest"
 
 
 def _disk_free(out: Path) -> int:

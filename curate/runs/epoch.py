@@ -22,7 +22,7 @@ def train_on(
     job: Job, rows: Ints, epoch: int, said: Progress, most_steps: int | None = None
 ) -> tuple[engine.Totals, dict[str, float]]:
     """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode."""
-    size, device = int(job.config.train.batch or 0), job.setup.device
+    size, device = job.config.train.batch, job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
     if most_steps is not None and most_steps * size < len(ordered):
         ordered = ordered[: most_steps * size]

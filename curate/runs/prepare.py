@@ -9,20 +9,20 @@ import numpy as np
 import torch
 
 from curate.config.defaults import resolve
+from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import ImageConfig, RunConfig
 from curate.data.augment import Augment
-from curate.data.decode import Decoder, with_statistics
+from curate.data.decode import Decoder, measure
 from curate.data.image_store import ImageStore, Shelf, default_cache_bytes, default_workers
 from curate.data.target import TargetIndex, is_labelled, load_split, open_target
 from curate.errors import CurateError, Misuse, NothingLeft, RunMismatch
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
 from curate.methods import METHODS
-from curate.methods.base import Given
-from curate.models.networks import build
+from curate.methods.base import Method, MethodInputs
+from curate.models.networks import network_of
 from curate.pretexts import PRETEXTS
 from curate.pretexts.base import Pretext
-from curate.rng import generator
 from curate.runs import provenance, saved_network, target_distances
 from curate.runs.checkpoint import Examples
 from curate.training import engine
@@ -51,7 +51,7 @@ class Job:
         generation: number of the rewritten shards that are read now; 0 for the store.
     """
 
-    config: RunConfig
+    config: ReadyConfig
     index: shard_index.Index
     target: TargetIndex | None
     setup: engine.Setup
@@ -76,33 +76,32 @@ def prepare(config: RunConfig, out: Path) -> Job:
     notes: list[str] = []
     target = open_target(config.target) if config.target else None
     told = config.images
-    config = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
+    resolved = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
     place = Path(config.index) if config.index else None
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
     index = open_index(config.store, place, workers, config.image, made_at=out / "index.parquet")
     device = pick_device(config.machine.device)
-    decoder = Decoder.of(config.images)
-    images = open_images(config, index, decoder, device)
+    decoder = Decoder.of(resolved.images)
+    images = open_images(resolved, index, decoder, device)
     examples = fresh_examples(index)
-    notes += store_notes(config, examples) + method_notes(config)
-    settled, statistics = _measured(config, told, images, examples)
-    config = replace(config, images=settled)
-    augment = Augment.of(config.images)
-    pretext = PRETEXTS[config.pretext](augment, config.network)
-    method = METHODS[config.method](_given(config, images, examples, target, out, notes))
+    notes += store_notes(resolved, examples) + method_notes(resolved)
+    whole, statistics = _measured(resolved, told, images, examples)
+    augment = Augment.of(whole.images)
+    pretext: Pretext = PRETEXTS[whole.pretext](augment, whole.network)
+    method: Method = METHODS[whole.method](_method_inputs(whole, images, examples, target, out, notes))
     if method.admitted is not None:
         examples.kept &= method.admitted
     meta_loss = None
     if method.learns:
-        meta_loss = _meta_loss(config, target, decoder, augment, pretext, device, notes)
-    network = build(config.network, config.images, generator(config.seed, "network")).to(device)
+        meta_loss = _meta_loss(whole, target, decoder, augment, pretext, device, notes)
+    network = network_of(whole).to(device)
     if device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)
-    setup = engine.Setup(config, network, pretext, meta_loss, device)
-    return Job(config, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
+    setup = engine.Setup(whole, network, pretext, meta_loss, device)
+    return Job(whole, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
 
 
-def open_images(config: RunConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:
+def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:
     """The store's images, by the machine's workers and memory."""
     machine = config.machine
     workers = default_workers() if machine.workers is None else machine.workers
@@ -121,10 +120,11 @@ def store_notes(config: RunConfig, examples: Examples) -> list[str]:
     return notes
 
 
-def method_notes(config: RunConfig) -> list[str]:
+def method_notes(config: ResolvedConfig) -> list[str]:
     """What is likely to go otherwise than thought."""
-    if config.method == "dw" and (config.prune.lam or 0) > 0:
-        return [f"--lam {config.prune.lam:g}: weights of dw start at 0, so nearly everything may go after epoch 1"]
+    if METHODS.spec(config.method).defaults.get("lam") == 0 and config.prune.lam > 0:
+        weights = f"weights of {config.method} start at 0"
+        return [f"--lam {config.prune.lam:g}: {weights}, so nearly everything may go after epoch 1"]
     return []
 
 
@@ -164,19 +164,24 @@ def _first_sentence(error: Exception) -> str:
     return str(error).partition("\n")[0][:120]
 
 
-def _measured(config: RunConfig, told: ImageConfig, images: ImageStore, examples: Examples) -> tuple[ImageConfig, str]:
-    """The image configuration with its statistics, and where these come from."""
+def _measured(
+    config: ResolvedConfig, told: ImageConfig, images: ImageStore, examples: Examples
+) -> tuple[ReadyConfig, str]:
+    """The configuration with the statistics of the pixels, and where these come from."""
     rows = trainable(examples)
     if len(rows) == 0:
         raise CurateError(f"{config.store}: no sample has an image; name the store, or the extension by --image")
-    if config.images.mean is not None and config.images.deviation is not None:
+    mean, deviation = config.images.mean, config.images.deviation
+    if mean is not None and deviation is not None:
         given = told.mean is not None and told.deviation is not None
-        return config.images, "given" if given else f"of the pretext {config.pretext}"
+        return ready(config, mean, deviation), "given" if given else f"of the pretext {config.pretext}"
     chosen = np.sort(rows[shuffle.permutation(config.seed, "statistics", 0, len(rows))[:MEASURED]])
-    return with_statistics(config.images, images.sample(chosen)), f"measured on {len(chosen)} images of the store"
+    measured = measure(images.sample(chosen))
+    source = f"measured on {len(chosen)} images of the store"
+    return ready(config, mean or measured[0], deviation or measured[1]), source
 
 
-def _with_digest(config: RunConfig) -> RunConfig:
+def _with_digest(config: ResolvedConfig) -> ResolvedConfig:
     """With the sha256 of the file of weights that features come from, which stands for it in the run's id."""
     near = config.neighbours
     if near.nn_features is None:
@@ -190,24 +195,26 @@ def _with_digest(config: RunConfig) -> RunConfig:
     return replace(config, neighbours=replace(near, nn_weights=found))
 
 
-def _given(
-    config: RunConfig, images: ImageStore, examples: Examples, target: TargetIndex | None, out: Path, notes: list[str]
-) -> Given:
+def _method_inputs(
+    config: ReadyConfig, images: ImageStore, examples: Examples, target: TargetIndex | None, out: Path, notes: list[str]
+) -> MethodInputs:
     """What the method is made of: domains and distances only where it asks for them."""
     index = images.shelf.index
-    given = Given(len(index), config.belief, config.seed, images.device)
+    given = MethodInputs(len(index), config.belief, config.seed, images.device)
+    inputs = METHODS.spec(config.method).inputs
     own = domains.load(index).own(config.domain) if config.domain else None
-    if config.method == "oracle":
+    if "domain" in inputs:
         _refuse_lonely(config, own, examples)
-        return replace(given, own=own)
-    if config.method == "nn":
-        assert target is not None
+        given = replace(given, own=own)
+    if "distances" in inputs:
+        if target is None:
+            raise _no_target(config)
         found = _distances(config, images, trainable(examples), target, out, notes)
-        return replace(given, distances=found, decay=config.neighbours.nn_beta)
+        given = replace(given, distances=found, decay=config.neighbours.nn_beta)
     return given
 
 
-def _refuse_lonely(config: RunConfig, own: Mask | None, examples: Examples) -> None:
+def _refuse_lonely(config: ResolvedConfig, own: Mask | None, examples: Examples) -> None:
     count = int(np.count_nonzero(own & examples.kept & (examples.error == 0))) if own is not None else 0
     if count < engine.FEWEST:
         raise NothingLeft(
@@ -217,7 +224,7 @@ def _refuse_lonely(config: RunConfig, own: Mask | None, examples: Examples) -> N
 
 
 def _distances(
-    config: RunConfig, images: ImageStore, rows: Ints, target: TargetIndex, out: Path, notes: list[str]
+    config: ReadyConfig, images: ImageStore, rows: Ints, target: TargetIndex, out: Path, notes: list[str]
 ) -> Floats:
     """The distance of each row of the store to the target, measured once a run."""
     index, path = images.shelf.index, out / target_distances.FILE_NAME
@@ -239,7 +246,7 @@ def _distances(
 
 
 def _meta_loss(
-    config: RunConfig,
+    config: ReadyConfig,
     target: TargetIndex | None,
     decoder: Decoder,
     augment: Augment,
@@ -248,11 +255,15 @@ def _meta_loss(
     notes: list[str],
 ) -> MetaLoss:
     if target is None:
-        raise CurateError(f"--method {config.method} needs a --target: a folder with train/, val/ and test/ shards")
+        raise _no_target(config)
     train = load_split(target, "train", decoder)
     if train.left_out:
         notes.append(f"target train: left out {', '.join(f'{n} {reason}' for reason, n in train.left_out.items())}")
     images = TargetImages(train.pixels.to(device), train.labels)
-    loss = METALOSSES[str(config.meta.meta_loss)](images, config.meta, augment, pretext, config.seed)
+    loss: MetaLoss = META_LOSSES[config.meta.meta_loss](images, config.meta, augment, pretext, config.seed)
     notes.extend(loss.notes)
     return loss
+
+
+def _no_target(config: RunConfig) -> CurateError:
+    return CurateError(f"--method {config.method} needs a --target: a folder with train/, val/ and test/ shards")

@@ -17,7 +17,7 @@ from curate.progress import Progress, Silent
 from curate.runs import checkpoint
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import fresh_examples, prepare, trainable
-from curate.runs.run_dir import claim, refuse_overlap, resume
+from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.types import EpochReport
 from shards.io.json_files import from_json
 from shards.io.locks import locked
@@ -69,9 +69,9 @@ def pretrain(
 def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
     if steps is not None:
         config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
-    job = prepare(config, out)
+    job = prepare(continued(config, out), out)
     claim(job, out, said)
-    done, last = resume(job, out, said), int(job.config.train.epochs or 0)
+    done, last = resume(job, out, said), job.config.train.epochs
     said.begin(last, done)
     with said:
         for epoch in range(done + 1, last + 1):
@@ -92,6 +92,6 @@ def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
     """The passes over the store that ``steps`` steps begin."""
     place = Path(config.index) if config.index else None
     index = open_index(config.store, place, image=config.image, made_at=out / "index.parquet")
-    batch = int(resolve(config, labelled=True).train.batch or 0)
+    batch = resolve(config, labelled=True).train.batch
     a_pass = -(-len(trainable(fresh_examples(index))) // batch)
     return max(1, -(-steps // max(1, a_pass)))

@@ -10,23 +10,35 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from curate.config.defaults import resolve
+from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
+from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, to_options
 from curate.config.schema import RUN_FORMAT as FORMAT
-from curate.config.schema import MachineConfig, RunConfig, to_options
-from curate.errors import CurateError, RunMismatch
+from curate.errors import CurateError, Misuse, RunMismatch
 from shards.io.json_files import from_json, publish_json
 
+_KINDS = (RunConfig, *GROUPS.values())
 _PATHS = ("store", "target", "index", "nn_features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
 
 
 def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
-    """What the id is a hash of: every option that may change a byte, and the two fingerprints."""
+    """What the id is a hash of: every option that may change a byte, and the two fingerprints.
+
+    An option that later releases added is left out at its default, so that a run keeps its id.
+    """
     machine = {field.name for field in fields(MachineConfig)}
-    options = {k: v for k, v in to_options(config).items() if k not in machine and k not in _PATHS}
+    later = {field.name: field.default for kind in _KINDS for field in fields(kind) if field.metadata.get("later")}
+    options = {
+        name: value
+        for name, value in to_options(config).items()
+        if name not in machine and name not in _PATHS and not (name in later and later[name] == value)
+    }
     return {"options": options, "store": store, "target": target}
 
 
@@ -77,18 +89,50 @@ def read_run(run: Path) -> dict[str, Any]:
     return record
 
 
-def compare(run: Path, record: dict[str, Any], who: dict[str, Any]) -> list[str]:
+def read_config(run: Path) -> ReadyConfig:
+    """The configuration of a run directory; an option that is younger than the run is at its default.
+
+    Raises:
+        CurateError: as `read_run`; or run.json has an option that this release does not know.
+    """
+    return config_of(read_run(run), run)
+
+
+def config_of(record: dict[str, Any], run: Path) -> ReadyConfig:
+    """As `read_config`, from what `read_run` returned."""
+    config = _resolved_of(record, run)
+    mean, deviation = config.images.mean, config.images.deviation
+    if mean is None or deviation is None:
+        raise CurateError(f"{run / 'run.json'}: is not as it was written; restore it, or start in a new --out")
+    return ready(config, mean, deviation)
+
+
+def _resolved_of(record: dict[str, Any], run: Path) -> ResolvedConfig:
+    try:
+        return resolve(from_options(record["configuration"]), labelled=True)
+    except Misuse as error:
+        raise CurateError(f"{run / 'run.json'}: {error}; restore it, or use the release that wrote it") from error
+
+
+def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 0) -> list[str]:
     """Refuse to go on with another run; return a warning for each version that changed.
+
+    A missing option, younger than the run, is read as its default. More epochs, and other drops of the learning rate
+    after the epochs that are done, only extend the run.
+
+    Args:
+        done: epochs that are trained.
 
     Raises:
         RunMismatch: the configuration, the store or the target differ; both values are shown.
     """
-    old = {name: record["configuration"].get(name) for name in who["options"]}
-    differences = [
-        f"--{name.replace('_', '-')} was {old[name]}, is {value}"
-        for name, value in who["options"].items()
-        if _plain(old[name]) != _plain(value)
-    ]
+    old, new = to_options(_resolved_of(record, run)), who["options"]
+    changed = {name: (old[name], value) for name, value in new.items() if _plain(old[name]) != _plain(value)}
+    if old["epochs"] < new["epochs"]:
+        del changed["epochs"]
+        if _drops_before(done, old["lr_drops"]) == _drops_before(done, new["lr_drops"]):
+            changed.pop("lr_drops", None)
+    differences = [f"--{name.replace('_', '-')} was {was}, is {value}" for name, (was, value) in changed.items()]
     differences += [
         f"the {what} was {record[what][:12]}, is {who[what][:12]}"
         for what in ("store", "target")
@@ -98,6 +142,19 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any]) -> list[str]
         raise RunMismatch(f"{run}: belongs to another run: {'; '.join(differences)}; start in a new --out, or restore")
     then = record.get("machine", {}).get("versions", {})
     return [f"{k} was {then.get(k)}, is {v}" for k, v in versions().items() if then.get(k) != v]
+
+
+def _drops_before(epoch: int, drops: Sequence[int]) -> set[int]:
+    """The drops that the rates of the first ``epoch`` epochs depend on."""
+    return {drop for drop in drops if drop < epoch}
+
+
+def extend(path: Path, record: dict[str, Any], config: ReadyConfig) -> None:
+    """Write into run.json how far the run goes now; its id stays that of the run that was begun."""
+    begun = record["configuration"]["epochs"]
+    record["machine"]["extended_from"] = [*record["machine"].get("extended_from", []), begun]
+    record["configuration"] |= {"epochs": config.train.epochs, "lr_drops": list(config.train.lr_drops)}
+    publish_json(path, record)
 
 
 def _plain(value: Any) -> Any:

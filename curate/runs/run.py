@@ -23,7 +23,7 @@ from curate.progress import Progress, Silent
 from curate.runs import checkpoint, reshard
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
-from curate.runs.run_dir import claim, refuse_overlap, resume
+from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.training import engine
 from curate.types import ERRORS, Beliefs, EpochReport, Ints, Mask, Stamp
 from shards.io.locks import locked
@@ -74,10 +74,10 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
 
 
 def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSummary:
-    job = prepare(config, out)
+    job = prepare(continued(config, out), out)
     run_id = claim(job, out, said)
     done = resume(job, out, said)
-    last = int(job.config.train.epochs or 0)
+    last = job.config.train.epochs
     for note in job.notes:
         said.note(note)
     said.begin(last, done)
@@ -110,7 +110,7 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> N
     said.epoch(epoch, len(live), len(job.index))
     totals, seconds = train_on(job, trainable(examples), epoch, said)
     beliefs = beliefs_of(job, live)
-    lam, rho = float(config.prune.lam or 0), config.prune.rho
+    lam, rho = config.prune.lam, config.prune.rho
     stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)
     with _timed(seconds, "prune"):
         kept, below = _judge(job, beliefs, epoch), pruner.below(beliefs, lam)
@@ -147,14 +147,14 @@ def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
     undecodable by their own option."""
     config, kept = job.config, pruner.decodable(beliefs)
     if job.state.method.prunes and epoch > config.belief.warmup:
-        kept = pruner.keep(beliefs, float(config.prune.lam or 0), config.prune.rho)
+        kept = pruner.keep(beliefs, config.prune.lam, config.prune.rho)
     if config.output.undecodable == "keep":
         kept |= (beliefs.error > 0) & (beliefs.error != ERRORS.index("unsafe-name"))
     return kept
 
 
 def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
-    size, config = int(job.config.train.batch or 0), job.config
+    size, config = job.config.train.batch, job.config
     # A store smaller than one batch is pruned all the same, as long as it can be trained on.
     whole = job.state.method.prunes and (job.examples.error == 0).sum() >= size
     fewest = size if whole else engine.FEWEST

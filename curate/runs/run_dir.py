@@ -36,6 +36,19 @@ def refuse_overlap(config: RunConfig, out: Path) -> None:
     paths.refuse_overlap(out, local)
 
 
+def continued(config: RunConfig, out: Path) -> RunConfig:
+    """``config`` as it goes on in ``out``: a run that is extended keeps its drops of the learning rate.
+
+    Without --lr-drops these follow from the number of epochs; other ones would be wrong for the epochs that are done.
+    """
+    if config.train.lr_drops is not None or not (out / "run.json").exists():
+        return config
+    held = provenance.read_run(out)["configuration"]
+    if config.train.epochs is None or config.train.epochs <= held.get("epochs", 0) or "lr_drops" not in held:
+        return config
+    return replace(config, train=replace(config.train, lr_drops=tuple(held["lr_drops"])))
+
+
 def claim(job: Job, out: Path, said: Progress) -> str:
     """Write run.json, or make sure that the one there is this run's; settle the arithmetic. Returns the run id.
 
@@ -47,8 +60,16 @@ def claim(job: Job, out: Path, said: Progress) -> str:
     path = out / "run.json"
     if path.exists():
         record = provenance.read_run(out)
-        for warning in provenance.compare(out, record, who):
+        done = max(checkpoint.finished(out), default=0)
+        for warning in provenance.compare(out, record, who, done):
             said.note(f"going on under another version: {warning}")
+        begun = record["configuration"]["epochs"]
+        if begun < job.config.train.epochs:
+            drops = ", ".join(map(str, job.config.train.lr_drops)) or "none"
+            said.note(
+                f"extended from {begun} epochs to {job.config.train.epochs}, {done} are done; rate drops: {drops}"
+            )
+            provenance.extend(path, record, job.config)
         machine = record["machine"]
         chosen = precision.Precision(machine.get("precision", "float32"), machine.get("agreement", {}))
         precision.use(chosen.name)

@@ -14,12 +14,12 @@ from pathlib import Path
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from curate.config.schema import ImageConfig, NetworkConfig, from_options
+from curate.config.resolved import MeasuredImages, ResolvedImages, ResolvedNetwork
 from curate.data.augment import Augment
 from curate.errors import CurateError, Misuse
-from curate.models.networks import build
+from curate.models.networks import TappedNetwork, build, network_of
 from curate.rng import generator
 from curate.runs import checkpoint, provenance
 
@@ -35,7 +35,7 @@ _GARBLED = (RuntimeError, EOFError, ValueError, LookupError, TypeError, Attribut
 class Backbone:
     """A network in evaluation mode, and what its input is normalised with."""
 
-    network: nn.Module
+    network: TappedNetwork
     augment: Augment
 
 
@@ -51,7 +51,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def load(path: Path, images: ImageConfig, device: torch.device) -> Backbone:
+def load(path: Path, images: ResolvedImages, device: torch.device) -> Backbone:
     """The network of a file, for images as ``images`` reads them, normalised as the network was trained.
 
     Raises:
@@ -59,21 +59,25 @@ def load(path: Path, images: ImageConfig, device: torch.device) -> Backbone:
     """
     ours = path.parent.parent.parent
     if path.parent.parent.name == "checkpoints" and (ours / "run.json").is_file():
-        config = from_options(provenance.read_run(ours)["configuration"])
-        network, held = build(config.network, config.images, generator(config.seed, "network")), config.images
+        config = provenance.read_config(ours)
+        network, held = network_of(config), config.images
         checkpoint.load_model(path, network, "restore it, or name another file")
     else:
-        network = _torchvision(path, read_tensors(path))
-        held = ImageConfig(colour="rgb", mean=IMAGENET[0], deviation=IMAGENET[1])
+        held = imagenet_images(images)
+        network = _torchvision(path, read_tensors(path), held)
     if held.channels != images.channels:
         raise CurateError(f"{path}: a network for {held.colour} images, this run reads {images.colour}; give --colour")
     if hasattr(network, "encode") and held.crop != images.crop:
         raise CurateError(f"{path}: a VAE for crops of {held.crop} px, this run has {images.crop}; give --crop")
-    assert images.crop is not None
-    assert held.mean is not None
-    assert held.deviation is not None
     augment = Augment(images.crop, False, held.mean, held.deviation)
     return Backbone(network.to(device).eval(), augment)
+
+
+def imagenet_images(images: ResolvedImages) -> MeasuredImages:
+    """How images are read for a network that was trained on ImageNet: in colour, by its statistics."""
+    return MeasuredImages(
+        size=images.size, crop=images.crop, colour="rgb", mirror=False, mean=IMAGENET[0], deviation=IMAGENET[1]
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -99,13 +103,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _torchvision(path: Path, tensors: dict[str, Tensor]) -> nn.Module:
+def _torchvision(path: Path, tensors: dict[str, Tensor], images: MeasuredImages) -> TappedNetwork:
     """torchvision's ResNet under our names; the classifier is left out, our own head unused."""
     blocks = len({name.split(".")[1] for name in tensors if name.startswith("layer3.")})
     name = _BLOCKS.get((blocks, "layer3.0.conv3.weight" in tensors))
     if name is None:
         raise CurateError(f"{path}: the weights of no network known here ({', '.join(_BLOCKS.values())})")
-    network = build(NetworkConfig(network=name), ImageConfig(colour="rgb"), generator(0, "network"))
+    network = build(ResolvedNetwork(network=name), images, generator(0, "network"))
     renamed = {_renamed(key): x for key, x in tensors.items() if not key.startswith("fc.")}
     head = {key: x for key, x in network.state_dict().items() if key.startswith("head.")}
     try:

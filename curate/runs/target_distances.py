@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from curate.config.schema import RunConfig
+from curate.config.resolved import ReadyConfig
 from curate.data.augment import Augment
 from curate.data.image_store import ImageStore
 from curate.errors import CurateError, RunMismatch
@@ -39,7 +39,7 @@ _COLUMNS = pa.schema([("row", pa.int64()), ("squared", pa.float32())])
 Vectors = Callable[[Tensor], Floats]
 
 
-def identity(config: RunConfig, index: Index, target: str) -> dict[str, Any]:
+def identity(config: ReadyConfig, index: Index, target: str) -> dict[str, Any]:
     """Everything that a distance depends on.
 
     Args:
@@ -51,7 +51,7 @@ def identity(config: RunConfig, index: Index, target: str) -> dict[str, Any]:
     return said | {"weights": near.nn_weights} | {k: list(v) if isinstance(v, tuple) else v for k, v in images.items()}
 
 
-def vectors_by(config: RunConfig, device: torch.device) -> Vectors:
+def vectors_by(config: ReadyConfig, device: torch.device) -> Vectors:
     """What images are compared by: the normalised pixels of the centre crop, or features of it.
 
     Raises:

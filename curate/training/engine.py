@@ -14,12 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from curate.config.schema import RunConfig
+from curate.config.resolved import ResolvedConfig
 from curate.data.decode import Pixels
 from curate.errors import NonFinite
 from curate.metalosses.base import MetaLoss
 from curate.methods.base import Method
-from curate.models.networks import Network, Parameters, functional, hollow, in_half
+from curate.models.networks import Network, Parameters, autocast, functional, without_state
 from curate.pretexts.base import Pretext
 from curate.rng import generator
 from curate.training import evaluators, ghost_products, lookahead, signal
@@ -43,7 +43,7 @@ class Setup:
         autocast: dtype of the plain and the meta forward under autocast; None for float32.
     """
 
-    config: RunConfig
+    config: ResolvedConfig
     network: nn.Module
     pretext: Pretext
     meta_loss: MetaLoss | None
@@ -52,7 +52,7 @@ class Setup:
     bare: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bare", hollow(self.network))
+        object.__setattr__(self, "bare", without_state(self.network))
 
     @property
     def meta_network(self) -> nn.Module:
@@ -141,10 +141,9 @@ def begin(setup: Setup, method: Method) -> State:
     return State(theta, velocity, method, signal.Signal.fresh(setup.device))
 
 
-def learning_rate(config: RunConfig, epoch: int) -> float:
+def learning_rate(config: ResolvedConfig, epoch: int) -> float:
     """The rate of an epoch (from 1): divided by 10 after each epoch in ``lr_drops``."""
-    assert config.train.lr is not None
-    drops = sum(epoch > drop for drop in config.train.lr_drops or ())
+    drops = sum(epoch > drop for drop in config.train.lr_drops)
     return float(config.train.lr * 0.1**drops)
 
 
@@ -290,15 +289,13 @@ def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) 
 
 def _advance(setup: Setup, state: State, grads: Parameters, lr: float) -> None:
     train = setup.config.train
-    assert train.momentum is not None
-    assert train.weight_decay is not None
     state.theta, state.velocity = lookahead.sgd_step(
         state.theta, state.velocity, grads, lr, train.momentum, train.weight_decay
     )
 
 
 def _network(setup: Setup, module: nn.Module, theta: Parameters) -> Network:
-    return in_half(functional(module, theta), setup.autocast, setup.device)
+    return autocast(functional(module, theta), setup.autocast, setup.device)
 
 
 def _raise_if_latched(totals: Totals, epoch: int, lr: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from curate.config.schema import BeliefConfig
+from curate.config.resolved import ResolvedBelief
 from curate.models.networks import Parameters
 
 #: Decay of the running mean square (`--eta-scale recent`), and of the mean value of a target image.
@@ -51,12 +51,12 @@ class Signal:
         return {name: getattr(self, name) for name in ("square", "weight", "help", "help_weight", "mean_weight")}
 
 
-def needs_gradient(config: BeliefConfig) -> bool:
+def needs_gradient(config: ResolvedBelief) -> bool:
     """Whether the signal asks for u itself: to average it, or to measure what a target image is worth."""
     return bool(config.meta_average) or config.reference == "target"
 
 
-def direction(signal: Signal, u: Parameters, scale: float, config: BeliefConfig) -> Parameters:
+def direction(signal: Signal, u: Parameters, scale: float, config: ResolvedBelief) -> Parameters:
     """The vector along which the tangent is taken: u, or its bias-corrected running mean.
 
     Also measures what a fresh target image would be worth, from two independent target batches:
@@ -97,7 +97,7 @@ class Refined(NamedTuple):
     nonfinite: Tensor
 
 
-def refine(signal: Signal, h: Tensor, config: BeliefConfig) -> Refined:
+def refine(signal: Signal, h: Tensor, config: ResolvedBelief) -> Refined:
     """h in units of its own size, against the reference.
 
     Args:

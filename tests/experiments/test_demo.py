@@ -69,7 +69,7 @@ def test_another_demo_in_the_same_folder_is_refused(tmp_path):
 def test_keys_say_nothing_of_the_domain(tmp_path):
     """The store's keys are a shuffled count; the record of origins lies beside the shards, with one line each."""
     data.pack(tmp_path, demo.SIZES["reconstruction"], 3)
-    index = demo.shard_index.build(demo.names.resolve(tmp_path / "source"))[0]
+    index = demo.shard_index.build(demo.shard_set.resolve(tmp_path / "source"))[0]
     keys = index.table["key"].to_pylist()
     assert keys == [f"{i:05d}" for i in range(1400)]
     domains = data.domains_of(tmp_path, index.table["key"])

@@ -27,7 +27,7 @@ KILLER = """
 import os, signal, sys
 from pathlib import Path
 import pyarrow.parquet as pq
-from shards import index as indexes
+from shards.indexing import index as indexes
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 folder, watched = Path(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
@@ -97,7 +97,7 @@ PARALLEL = """
 import sys
 from pathlib import Path
 import pyarrow.parquet as pq
-from shards import index as indexes
+from shards.indexing import index as indexes
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 if __name__ == "__main__":

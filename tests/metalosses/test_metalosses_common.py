@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from curate.config.schema import ImageConfig, MetaConfig, NetworkConfig
 from curate.data.augment import Augment
 from curate.errors import CurateError
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import TargetImages
 from curate.metalosses.prototypical import Episode, Prototypical, draw_episode, usable_classes
 from curate.models.networks import Outputs, build
@@ -22,7 +22,7 @@ IMAGES = ImageConfig(size=9, crop=8, colour="grey", mirror=True, mean=(0.5,), de
 NETWORK = NetworkConfig(network="small", norm="group", width=4)
 AUGMENT = Augment.of(IMAGES)
 PRETEXT = PRETEXTS["rotation"](AUGMENT, NETWORK)
-every_loss = pytest.mark.parametrize("name", METALOSSES)
+every_loss = pytest.mark.parametrize("name", META_LOSSES)
 
 
 def target(n=24, classes=4):
@@ -33,7 +33,7 @@ def target(n=24, classes=4):
 
 def meta_loss(name, images=None, seed=0, **options):
     config = MetaConfig(**{"ways": 3, "shots": 2, "queries": 2, "target_batch": 6, **options})
-    return METALOSSES[name](images or target(), config, AUGMENT, PRETEXT, seed)
+    return META_LOSSES[name](images or target(), config, AUGMENT, PRETEXT, seed)
 
 
 def tensors(batch):

@@ -8,7 +8,7 @@ import torch
 
 from curate.config.schema import BeliefConfig
 from curate.methods import beta
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw, coast
 from curate.rng import generator
 from curate.runs.checkpoint import Examples
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def fresh(n=10, dtype=torch.float64, **options):
-    return Bdw(Given(n, BeliefConfig(**{"eta": 1.0, **options}), 0, CPU), dtype)
+    return Bdw(MethodInputs(n, BeliefConfig(**{"eta": 1.0, **options}), 0, CPU), dtype)
 
 
 def test_only_the_rows_of_the_batch_change():
@@ -137,7 +137,7 @@ def test_state_round_trip():
 def test_a_row_takes_at_most_forty_bytes(momentum):
     """Everything that grows with the store beside its index: the method's tensors and what is known of each example."""
     n = 1000
-    method = Bdw(Given(n, BeliefConfig(eta=1.0, meta_momentum=momentum), 0, CPU))
+    method = Bdw(MethodInputs(n, BeliefConfig(eta=1.0, meta_momentum=momentum), 0, CPU))
     examples = Examples(np.ones(n, np.bool_), np.zeros(n, np.int16), np.zeros(n, np.uint8))
     tensors = [x for x in vars(method).values() if isinstance(x, torch.Tensor)]
     arrays = list(vars(examples).values())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curate.config.schema import BeliefConfig
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw
 from curate.methods.dw import Dw
 from curate.runs.prepare import method_notes, prepare
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def fresh(n=4, eta=0.5):
-    return Dw(Given(n, BeliefConfig(eta=eta), 0, CPU), torch.float64)
+    return Dw(MethodInputs(n, BeliefConfig(eta=eta), 0, CPU), torch.float64)
 
 
 def test_all_weights_start_at_zero():
@@ -54,7 +54,7 @@ def test_dw_and_bdw_agree_in_expectation_when_the_beta_is_nearly_a_point():
     At log a = log b = 6 a weight has a deviation of 1.8 %; over 4,096 rows the mean is known to well under 1 %.
     """
     n, eta = 4096, 0.02
-    bdw = Bdw(Given(n, BeliefConfig(eta=eta), 0, CPU), torch.float64)
+    bdw = Bdw(MethodInputs(n, BeliefConfig(eta=eta), 0, CPU), torch.float64)
     six = torch.full((n,), 6.0, dtype=torch.float64)
     bdw.restore({"log_a": six, "log_b": six})
     dw = fresh(n, eta / 8)

@@ -8,7 +8,7 @@ import torch
 
 from curate.config.schema import BeliefConfig
 from curate.methods import METHODS
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 
 CPU = torch.device("cpu")
 N = 12
@@ -20,7 +20,9 @@ standing = pytest.mark.parametrize("name", [name for name in METHODS if name != 
 
 def method(name, seed=0, momentum=0.0, eta=0.5):
     distances = np.linspace(0, 3, N, dtype=np.float32)
-    given = Given(N, BeliefConfig(eta=eta, meta_momentum=momentum), seed, CPU, np.arange(N) % 3 > 0, distances, 0.5)
+    given = MethodInputs(
+        N, BeliefConfig(eta=eta, meta_momentum=momentum), seed, CPU, np.arange(N) % 3 > 0, distances, 0.5
+    )
     return METHODS[name](given)
 
 
@@ -158,5 +160,5 @@ def test_the_state_is_tensors_of_one_row_an_example(name):
 def test_the_distance_decides_the_weight_of_nn():
     """exp(-0.5 d) of the distances given, by numpy; 0 where the image does not decode."""
     np.testing.assert_allclose(method("nn").summary(np.arange(N)).mean, np.exp(-0.5 * np.linspace(0, 3, N)), rtol=1e-6)
-    far = Given(2, BeliefConfig(), 0, CPU, distances=np.array([0, np.inf], np.float32), decay=1e-5)
+    far = MethodInputs(2, BeliefConfig(), 0, CPU, distances=np.array([0, np.inf], np.float32), decay=1e-5)
     assert METHODS["nn"](far).weights(torch.tensor([1, 0])).tolist() == [0.0, 1.0]

@@ -9,7 +9,7 @@ import pytest
 import toyset
 
 from curate.cli.run import combined
-from curate.config.defaults import applicable, idle, paper, resolve
+from curate.config.defaults import applicable, inapplicable, paper, resolve
 from curate.config.schema import PAPER, from_options, to_options
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.methods import METHODS
@@ -30,7 +30,7 @@ def test_resolving_twice_changes_nothing(name):
     """What run.json holds repeats the run, though it names every option."""
     once = settled(name)
     assert resolve(once, labelled=True) == once
-    assert from_options(json.loads(json.dumps(to_options(once)))) == once
+    assert resolve(from_options(json.loads(json.dumps(to_options(once)))), labelled=True) == once
 
 
 def test_dw_has_defaults_of_its_own():
@@ -81,8 +81,8 @@ def test_an_option_that_would_do_nothing_is_refused(name, options, reason):
 
 @every_method
 def test_the_value_that_is_no_choice_passes(name):
-    """Every idle option at its only value, as run.json holds it."""
-    only = {option: value for option, (value, _) in idle(name).items() if value is not None}
+    """Every inapplicable option at its only value, as run.json holds it."""
+    only = {option: value for option, (value, _) in inapplicable(name).items() if value is not None}
     assert settled(name, **only) == settled(name)
 
 

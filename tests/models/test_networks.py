@@ -9,7 +9,7 @@ from torch import nn
 
 from curate.config.schema import ImageConfig, NetworkConfig
 from curate.errors import Misuse
-from curate.models.networks import build, functional, hollow, in_half
+from curate.models.networks import autocast, build, functional, without_state
 from curate.rng import generator
 
 
@@ -140,7 +140,7 @@ def test_a_network_runs_on_given_parameters():
 def test_a_hollow_network_uses_the_batchs_statistics_and_keeps_none():
     """Its outputs are those of training mode; there is nothing in it to update."""
     net = network("small", 8, width=4).train()
-    bare = hollow(net).train()
+    bare = without_state(net).train()
     theta = {name: x.detach() for name, x in net.named_parameters()}
     torch.testing.assert_close(functional(bare, theta)(images(size=8)).logits, net(images(size=8)).logits)
     assert not list(bare.buffers())
@@ -153,8 +153,8 @@ def test_half_precision_ends_at_the_outputs():
     """bf16 inside, float32 outside, near the plain result; without a dtype nothing changes."""
     net = network("vae", 8, hidden=20)
     plain = functional(net, {name: x.detach() for name, x in net.named_parameters()})
-    assert in_half(plain, None, torch.device("cpu")) is plain
-    half = in_half(plain, torch.bfloat16, torch.device("cpu"))(images(size=8))
+    assert autocast(plain, None, torch.device("cpu")) is plain
+    half = autocast(plain, torch.bfloat16, torch.device("cpu"))(images(size=8))
     assert half.logits is None
     exact = plain(images(size=8)).reconstruction
     assert half.reconstruction.dtype == torch.float32

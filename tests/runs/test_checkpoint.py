@@ -12,7 +12,7 @@ from curate.config.defaults import applicable, resolve
 from curate.config.schema import from_options
 from curate.errors import CurateError
 from curate.methods import METHODS
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.models.networks import build
 from curate.pretexts import PRETEXTS
 from curate.rng import generator
@@ -33,7 +33,7 @@ def parts(seed=0, **changes):
     )
     network = build(config.network, config.images, generator(0, "network"))
     setup = engine.Setup(config, network, PRETEXTS["rotation"](None, config.network), None, CPU)
-    state = engine.begin(setup, METHODS[config.method](Given(N, config.belief, 0, CPU)))
+    state = engine.begin(setup, METHODS[config.method](MethodInputs(N, config.belief, 0, CPU)))
     examples = Examples(np.ones(N, np.bool_), np.zeros(N, np.int16), np.zeros(N, np.uint8))
     return network, state, examples
 

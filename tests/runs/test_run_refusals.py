@@ -136,7 +136,7 @@ def test_another_store_or_target_is_refused(begun, data, tmp_path):
 def test_learning_needs_a_target(data, tmp_path):
     """Plain training does not."""
     config = dataclasses.replace(toyset.config(data / "store", data / "target"), target="")
-    with pytest.raises(CurateError, match="--method bdw needs a --target"):
+    with pytest.raises(Misuse, match="--method bdw needs a --target"):
         run(config, tmp_path / "run")
 
 

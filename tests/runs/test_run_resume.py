@@ -226,7 +226,8 @@ def test_a_disk_that_is_too_small_costs_no_epoch(monkeypatch, data, whole, tmp_p
 KILLED = """
 import os, signal, sys, threading
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+place = Path(sys.argv[1])
+sys.path[:0] = [str(place), str(place.parent)]
 import test_run_resume as here
 data, out, wait_s = Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
 # Loaded before the clock starts: what is to be hit is the run.

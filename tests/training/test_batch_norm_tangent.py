@@ -30,7 +30,7 @@ def by_torch(module, theta, losses, along):
 
 
 def without_statistics(layer):
-    """As `curate.models.networks.hollow` leaves it."""
+    """As `curate.models.networks.without_state` leaves it."""
     layer.running_mean = layer.running_var = layer.num_batches_tracked = None
     return layer
 

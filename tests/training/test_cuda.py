@@ -14,11 +14,11 @@ from toyset import config, make_store, make_target, rows_of
 from curate.config.schema import BeliefConfig, ImageConfig, MetaConfig, NetworkConfig
 from curate.data.augment import Augment
 from curate.ledger.ledger import path_of
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import TargetImages
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw
-from curate.models.networks import build, functional, hollow
+from curate.models.networks import build, functional, without_state
 from curate.pretexts import PRETEXTS
 from curate.rng import generator
 from curate.runs.run import run
@@ -41,7 +41,7 @@ def parts(meta_name, device=DEVICE):
     pretext = PRETEXTS["rotation"](augment, NETWORK)
     target = TargetImages(PIXELS.to(device), torch.arange(40) % 4)
     meta = MetaConfig(ways=3, shots=3, queries=2, target_batch=7)
-    return pretext, METALOSSES[meta_name](target, meta, augment, pretext, 3)
+    return pretext, META_LOSSES[meta_name](target, meta, augment, pretext, 3)
 
 
 def cast(batch, dtype):
@@ -66,7 +66,7 @@ def scene(meta_name, dtype, layout):
     batch = cast(meta.batch(1, 1), dtype)
     weights = torch.rand(6, generator=g, dtype=dtype).to(DEVICE)
     return (
-        hollow(network).train(), theta, velocity, weights,
+        without_state(network).train(), theta, velocity, weights,
         lambda net: pretext.losses(net, view), lambda net: meta.loss(net, batch),
     )  # fmt: skip
 
@@ -126,7 +126,7 @@ def test_weights_are_those_of_the_cpu():
     rows = torch.arange(0, 50, 3)
     drawn = []
     for device in (torch.device("cpu"), DEVICE):
-        method = Bdw(Given(50, BeliefConfig(eta=1.0), 4, device))
+        method = Bdw(MethodInputs(50, BeliefConfig(eta=1.0), 4, device))
         method.begin_epoch(rows.to(device), torch.zeros_like(rows).to(device), 2)
         drawn.append(method.weights(rows.to(device)).cpu())
     assert torch.equal(*drawn)

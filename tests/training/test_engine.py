@@ -11,10 +11,10 @@ from engine_scene import CPU, K, N, batches, begun, scene, settings
 from scipy import stats
 
 from curate.methods import beta
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw
 from curate.methods.uniform import Uniform
-from curate.models.networks import build, functional, hollow
+from curate.models.networks import build, functional, without_state
 from curate.rng import generator
 from curate.training import engine, reference, signal
 
@@ -43,7 +43,7 @@ def test_an_epoch_is_the_method_written_out(pretext, meta_loss):
     config = settings(pretext=pretext, meta_loss=meta_loss, momentum=0.9, lr=lr, hidden=7)
     setup, state = scene(config)
     theta, velocity = dict(state.theta), dict(state.velocity)
-    module, rates = hollow(setup.network).train(), (lr, 0.9, 1e-3)
+    module, rates = without_state(setup.network).train(), (lr, 0.9, 1e-3)
     draw = beta.draw(torch.zeros(N), torch.zeros(N), generator(config.seed, "beta", 1))
     slopes = implicit_slope(draw.weight.numpy(), np.zeros(N), np.zeros(N))
     engine.train_epoch(setup, begun(state), 1, batches())
@@ -127,7 +127,7 @@ def test_measuring_a_meta_gradient_leaves_the_state_as_it_was():
     h = engine.meta_gradient(setup, state, batch)
     view = setup.pretext.view(batch.pixels, generator(config.seed, "view", 1, state.step))
     expected, _ = reference.meta_gradient(
-        hollow(setup.network).train(),
+        without_state(setup.network).train(),
         theta,
         velocity,
         state.method.weights(batch.rows),
@@ -188,7 +188,7 @@ def test_the_average_of_u_is_what_the_tangent_is_taken_along():
             refined.append(values.clone())
             super().update(rows, values, step)
 
-    state.method = Watched(Given(N, config.belief, config.seed, CPU), torch.float64)
+    state.method = Watched(MethodInputs(N, config.belief, config.seed, CPU), torch.float64)
     theta_before = []
     begun(state)
     for batch in batches()[:2]:

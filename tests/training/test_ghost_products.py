@@ -12,9 +12,9 @@ from test_lookahead import RATES, scene
 from torch import nn
 from torch.nn import functional as F
 
-from curate.methods.base import Given
+from curate.methods.base import MethodInputs
 from curate.methods.l2rw import L2rw
-from curate.models.networks import Outputs, functional, hollow
+from curate.models.networks import Outputs, functional, without_state
 from curate.training import engine, evaluators, ghost_products, lookahead, reference
 
 CASES = [
@@ -241,14 +241,14 @@ def ren_weights(module, theta, source, target, lr):
 def test_l2rw_is_the_original_by_double_backward(norm):
     """The weights of a batch, and the step that they make, by tangent (batch norm) and by tape (group norm)."""
     config = engine_scene.settings(norm=norm, momentum=0.0, weight_decay=0.0)
-    method = L2rw(Given(engine_scene.N, config.belief, config.seed, engine_scene.CPU))
+    method = L2rw(MethodInputs(engine_scene.N, config.belief, config.seed, engine_scene.CPU))
     method.weight = method.weight.double()
     setup, state = engine_scene.scene(config, method=method)
     batch = engine_scene.batches()[0]
     theta = copy.copy(state.theta)
     source = engine._losses(setup, state, 1, batch)
     episode = setup.meta_loss.batch(1, 0)
-    bare = hollow(setup.network).train()
+    bare = without_state(setup.network).train()
     expected = ren_weights(bare, theta, source, lambda net: setup.meta_loss.loss(net, episode), 0.05)
     engine.train_epoch(setup, state, 1, [batch])
     assert 0 < (expected > 0).sum() < len(expected)
@@ -260,7 +260,7 @@ def test_l2rw_is_the_original_by_double_backward(norm):
 
 def test_l2rw_without_any_help_makes_no_step():
     """All weights zero where no image helps, and 0 / 0 is never seen."""
-    given = Given(4, engine_scene.settings().belief, 0, engine_scene.CPU)
+    given = MethodInputs(4, engine_scene.settings().belief, 0, engine_scene.CPU)
     method = L2rw(given)
     rows = torch.arange(4)
     method.update(rows, torch.tensor([0.0, 1.0, 2.0, 0.5], dtype=torch.float64), 0)

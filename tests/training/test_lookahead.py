@@ -7,9 +7,9 @@ import torch
 
 from curate.config.schema import ImageConfig, MetaConfig, NetworkConfig
 from curate.data.augment import Augment
-from curate.metalosses import METALOSSES
+from curate.metalosses import META_LOSSES
 from curate.metalosses.base import TargetImages
-from curate.models.networks import build, functional, hollow
+from curate.models.networks import build, functional, without_state
 from curate.pretexts import PRETEXTS
 from curate.rng import generator
 from curate.training import lookahead, reference
@@ -29,7 +29,7 @@ def scene(pretext_name, meta_name, network_name, norm, dtype=torch.float64, size
     g = torch.Generator().manual_seed(5)
     images = ImageConfig(size=size, crop=size - 2, colour="rgb", mean=(0.5,) * 3, deviation=(0.25,) * 3, mirror=True)
     config = NetworkConfig(network=network_name, norm=norm, width=4, hidden=9, latent=2)
-    module = hollow(build(config, images, generator(1, "network"))).train()
+    module = without_state(build(config, images, generator(1, "network"))).train()
     theta = {n: x.detach().to(dtype) for n, x in build(config, images, generator(1, "network")).named_parameters()}
     # Away from the start, where gammas are 1, betas 0 and everything is symmetric.
     theta = {n: (x + 0.1 * torch.randn(x.shape, generator=g, dtype=dtype)).requires_grad_() for n, x in theta.items()}
@@ -38,7 +38,7 @@ def scene(pretext_name, meta_name, network_name, norm, dtype=torch.float64, size
     pretext = PRETEXTS[pretext_name](augment, config)
     pixels = torch.randint(256, (40, 3, size, size), generator=g, dtype=torch.uint8)
     target = TargetImages(pixels, torch.arange(40) % 4)
-    meta = METALOSSES[meta_name](target, MetaConfig(ways=3, shots=3, queries=2, target_batch=7), augment, pretext, 3)
+    meta = META_LOSSES[meta_name](target, MetaConfig(ways=3, shots=3, queries=2, target_batch=7), augment, pretext, 3)
     view = cast(pretext.view(pixels[:k], generator(1, "view")), dtype)
     batch = cast(meta.batch(1, 1), dtype)
     weights = torch.rand(k, generator=g, dtype=dtype)

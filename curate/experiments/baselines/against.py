@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from curate.config.schema import ImageConfig, NetworkConfig, RunConfig, TrainConfig, from_options, to_options
+from curate.config.resolved import ReadyConfig
+from curate.config.schema import ImageConfig, NetworkConfig, TrainConfig, to_options
 from curate.data.decode import Decoder
 from curate.data.target import load_split, open_target
 from curate.errors import Misuse
@@ -106,7 +107,7 @@ class Place:
     run: Path
     target: str
     out: Path
-    config: RunConfig
+    config: ReadyConfig
     device: str
 
 
@@ -130,7 +131,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         CurateError, ShardError: the run is not finished, its store has changed, the target has no labels.
     """
     record = provenance.read_run(run)
-    config = from_options(record["configuration"])
+    config = provenance.config_of(record, run)
     _check(asked, config)
     _refuse_uncurated(run)
     folder = output_dir.place(run, target, out, "against", RECORD)
@@ -163,7 +164,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     return said
 
 
-def store_of(run: Path, config: RunConfig) -> Index:
+def store_of(run: Path, config: ReadyConfig) -> Index:
     """The index of the store that a run was of."""
     return open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
 
@@ -212,12 +213,12 @@ def train(place: Place, cell: Training) -> Result:
     }
 
 
-def epochs_of(asked: Asked, config: RunConfig) -> int:
+def epochs_of(asked: Asked, config: ReadyConfig) -> int:
     """Of each training at equal epochs."""
-    return asked.epochs or int(config.train.epochs or 1)
+    return asked.epochs or config.train.epochs
 
 
-def _subsets(asked: Asked, config: RunConfig, run_id: str, kept: int) -> dict[str, Subset]:
+def _subsets(asked: Asked, config: ReadyConfig, run_id: str, kept: int) -> dict[str, Subset]:
     """Another random subset for every seed; of the others there is one."""
     cells = {}
     for kind in asked.names:
@@ -227,10 +228,10 @@ def _subsets(asked: Asked, config: RunConfig, run_id: str, kept: int) -> dict[st
     return {name: cell for name, cell in cells.items() if cell.kind != "raw"}
 
 
-def _trainings(asked: Asked, config: RunConfig, run_id: str, index: Index) -> dict[str, Training]:
+def _trainings(asked: Asked, config: ReadyConfig, run_id: str, index: Index) -> dict[str, Training]:
     """Seed by seed, so that a noisy machine slows all sets alike."""
     epochs = epochs_of(asked, config)
-    steps = epochs * -(-len(trainable(fresh_examples(index))) // int(config.train.batch or 1))
+    steps = epochs * -(-len(trainable(fresh_examples(index))) // config.train.batch)
     how = replace(asked.protocol, device="any")
     cells = {}
     for seed in range(asked.seeds):
@@ -242,7 +243,7 @@ def _trainings(asked: Asked, config: RunConfig, run_id: str, index: Index) -> di
     return cells
 
 
-def plain_options(config: RunConfig) -> dict[str, Any]:
+def plain_options(config: ReadyConfig) -> dict[str, Any]:
     """A run's options that a plain training has too, but for its length; a rate that never drops stays so."""
     kinds = (ImageConfig, NetworkConfig, TrainConfig)
     shared = {"pretext", *(item.name for kind in kinds for item in fields(kind))} - {"epochs", "lr_drops"}
@@ -254,7 +255,7 @@ def _shards_of(kind: str, seed: int) -> str:
     return f"random-{seed}" if kind == "random" else kind
 
 
-def _check(asked: Asked, config: RunConfig) -> None:
+def _check(asked: Asked, config: ReadyConfig) -> None:
     unknown = [name for name in asked.names if name not in OTHERS]
     if unknown or not asked.names or len(set(asked.names)) < len(asked.names):
         raise Misuse(f"--against {','.join(asked.names)}: expected some of {', '.join(OTHERS)}, each once")

@@ -17,7 +17,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from curate.config.schema import RunConfig, from_options
+from curate.config.resolved import ReadyConfig
+from curate.config.schema import from_options
 from curate.data.augment import Augment
 from curate.data.decode import Decoder
 from curate.data.target import load_split, open_target
@@ -25,8 +26,9 @@ from curate.errors import NothingLeft
 from curate.experiments.sweep import Result
 from curate.ledger import ledger
 from curate.ledger.metrics import read_metrics
-from curate.models.networks import Network, build
+from curate.models.networks import Network, network_of
 from curate.pretexts import PRETEXTS
+from curate.pretexts.base import Pretext
 from curate.progress import Silent, counting
 from curate.rng import generator
 from curate.runs import checkpoint, provenance
@@ -145,14 +147,14 @@ def go_on(run: Started, epoch: int) -> None:
 
 def score(run: Path, data: Path, cell: Cell) -> Result:
     """The losses of every epoch's network, what its training took, and what became of each domain."""
-    config = from_options(provenance.read_run(run)["configuration"])
-    network, losses = build(config.network, config.images, generator(config.seed, "network")), scorer(data, config)
+    config = provenance.read_config(run)
+    network, losses = network_of(config), scorer(data, config)
     curve: dict[str, list[float]] = {name: [] for name in ("val", "test", "steps", "images", "cpu", "wall")}
     for epoch, line in zip(checkpoint.finished(run), map(from_json, read_metrics(run))):
         checkpoint.load_model(checkpoint.folder(run, epoch) / "model.safetensors", network)
         for split in ("val", "test"):
             curve[split].append(losses(network, split))
-        batch = int(config.train.batch or 1)
+        batch = config.train.batch
         spent = {"images": line["images"], "steps": -(-line["images"] // batch)}
         spent |= {"cpu": line["cpu_seconds"], "wall": line["seconds"]["step"]}
         for name, value in spent.items():
@@ -160,10 +162,10 @@ def score(run: Path, data: Path, cell: Cell) -> Result:
     return {"curve": curve, **by_domain(run, cell)}
 
 
-def scorer(data: Path, config: RunConfig) -> Any:
+def scorer(data: Path, config: ReadyConfig) -> Any:
     """(network, split) -> mean negative ELBO of a split, under one draw of the code's noise for all networks."""
     index, decoder = open_target(data / "target"), Decoder.of(config.images)
-    pretext = PRETEXTS[config.pretext](Augment.of(config.images), config.network)
+    pretext: Pretext = PRETEXTS[config.pretext](Augment.of(config.images), config.network)
     views = {}
     for split in ("val", "test"):
         parts = torch.split(load_split(index, split, decoder).pixels, SCORED_AT_ONCE)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from curate.config.catalogue import METHODS
 from curate.config.defaults import applicable, paper
-from curate.config.schema import PAPER, TARGETLESS, from_options
+from curate.config.schema import PAPER, from_options
 from curate.errors import NonFinite, NothingLeft
 from curate.evaluation.evaluate import Protocol, evaluate, finetune
 from curate.evaluation.grid import Grid
@@ -57,7 +58,7 @@ class Trial:
     @property
     def training(self) -> str:
         """Name of its training; the same for all targets of a source where the method looks at none."""
-        return f"{self.name}-{self.data.source if self.method in TARGETLESS else self.data.name}"
+        return f"{self.name}-{self.data.source if not METHODS.spec(self.method).needs_target else self.data.name}"
 
     @property
     def scoring(self) -> str:
@@ -222,7 +223,7 @@ def training_of(trial: Trial, scale: Scale, seed: int) -> Training:
     method, domain = trial.method, trial.data.domain
     options = presets.training_options(scale, domain) | paper(method) | applicable(method, dict(trial.options))
     target = ""
-    if method not in TARGETLESS:
+    if METHODS.spec(method).needs_target:
         options |= presets.episode_options(scale, domain)
         target = trial.data.name
     return Training(trial.training, trial.data.source, target, {**options, "method": method, "seed": seed})

@@ -1,0 +1,97 @@
+"""Tables of what can be chosen by name, and how others add to them.
+
+A row is a specification that can be read without torch; the class behind it is imported when it is asked for. A package
+of somebody else's adds rows by an entry point (``[project.entry-points."curate.methods"]``, `name = "package:SPEC"`),
+a notebook by `Registry.register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from curate.errors import CurateError, Misuse
+
+
+class Spec(Protocol):
+    """What every row has."""
+
+    @property
+    def factory(self) -> str | Callable[..., Any]:
+        """What makes one: ``module:attribute``, imported on use, or the callable itself."""
+
+
+S = TypeVar("S", bound=Spec)
+
+
+class Registry(Mapping[str, Callable[..., Any]], Generic[S]):
+    """Names -> factories, in the order in which they were added; `spec` has what else is known of a name.
+
+    Args:
+        kind: what the names are, for messages, as the option that takes them: ``method``.
+        group: of the entry points that add rows.
+        rows: the built-in ones.
+    """
+
+    def __init__(self, kind: str, group: str, rows: Mapping[str, S]) -> None:
+        self.kind, self.group = kind, group
+        self._rows: dict[str, S] = dict(rows)
+        self._complete = False
+
+    def register(self, name: str, spec: S) -> None:
+        """Add a row; the same one again is nothing new.
+
+        Raises:
+            Misuse: the name is taken.
+        """
+        if self._rows.get(name, spec) != spec:
+            raise Misuse(f"{self.kind} {name}: is there already; register it under another name")
+        self._rows[name] = spec
+
+    def spec(self, name: str) -> S:
+        """What is known of ``name`` without importing it.
+
+        Raises:
+            Misuse: it is unknown; the message lists the known ones.
+        """
+        rows = self._all()
+        if name not in rows:
+            raise Misuse(f"--{self.kind} {name}: unknown; known: {', '.join(rows)}")
+        return rows[name]
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if name not in self._all():
+            raise KeyError(name)
+        factory = self.spec(name).factory
+        return factory if callable(factory) else _imported(self.kind, name, factory)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, S]:
+        """The rows, those of installed packages included; these are looked for once."""
+        if not self._complete:
+            self._complete = True
+            for point in entry_points(group=self.group):
+                try:
+                    spec = point.load()
+                except Exception as error:  # whatever a stranger's module raises when it is imported
+                    raise CurateError(f"plug-in {point.name} ({point.value}): cannot be loaded ({error})") from error
+                self.register(point.name, spec)
+        return self._rows
+
+
+def _imported(kind: str, name: str, place: str) -> Callable[..., Any]:
+    module, _, attribute = place.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise CurateError(f"--{kind} {name}: {place} cannot be imported ({error})") from error
+    return cast(Callable[..., Any], found)
