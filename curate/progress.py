@@ -42,7 +42,7 @@ class Progress(Protocol):
     ) -> None: ...
 
 
-class Silent:
+class NullProgress:
     """Says nothing."""
 
     def note(self, text: str) -> None: ...
@@ -105,7 +105,7 @@ def counting(label: str, unit: str, total: int, done: int = 0) -> Iterator[Calla
         yield tell
 
 
-class Bar(Silent):
+class Bar(NullProgress):
     """A bar on stderr over all images that are still to be trained on, as far as is known now.
 
     Args:

@@ -24,9 +24,17 @@ from shards.io.json_files import from_json
 RUN_FORMAT = 1
 
 
-def option(default: Any, text: str, choices: Collection[str] = ()) -> Any:
-    """A configuration field with its help text and, where it is one of a few words, those words."""
-    return field(default=default, metadata={"help": text, "choices": choices})
+def option(default: Any, text: str, choices: Collection[str] = (), *, later: bool = False) -> Any:
+    """A configuration field.
+
+    Args:
+        default: None where it depends on other options, or on the machine.
+        text: its help.
+        choices: the words it may be, where it is one of a few.
+        later: it was added after runs had been made without it: at its default it is no part of a run's id. Such an
+            option needs a default that is not None.
+    """
+    return field(default=default, metadata={"help": text, "choices": choices, "later": later})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from curate.config.defaults import resolve
 from curate.config.schema import RunConfig, from_options
 from curate.errors import Misuse
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
-from curate.progress import Progress, Silent
+from curate.progress import NullProgress, Progress
 from curate.runs import checkpoint
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import fresh_examples, prepare, trainable
@@ -63,7 +63,7 @@ def pretrain(
     config = from_options(options)
     refuse_overlap(config, out)
     with locked(out):
-        return _pretrain(config, out, steps, progress or Silent())
+        return _pretrain(config, out, steps, progress or NullProgress())
 
 
 def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:

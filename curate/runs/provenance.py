@@ -22,7 +22,6 @@ from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.errors import CurateError, Misuse, RunMismatch
 from shards.io.json_files import from_json, publish_json
 
-_KINDS = (RunConfig, *GROUPS.values())
 _PATHS = ("store", "target", "index", "nn_features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
 
@@ -33,7 +32,12 @@ def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     An option that later releases added is left out at its default, so that a run keeps its id.
     """
     machine = {field.name for field in fields(MachineConfig)}
-    later = {field.name: field.default for kind in _KINDS for field in fields(kind) if field.metadata.get("later")}
+    later = {
+        field.name: field.default
+        for kind in (RunConfig, *GROUPS.values())
+        for field in fields(kind)
+        if field.metadata.get("later")
+    }
     options = {
         name: value
         for name, value in to_options(config).items()

@@ -74,8 +74,14 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
 
 
 def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
-    """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there."""
-    summary = _rewrite(job, out, epoch, out / "curated", said)
+    """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there.
+
+    Those of an earlier end of the run, which has been extended since, make room for them.
+    """
+    to = out / "curated"
+    if (to / curated_set.MARKER).exists() and not _made_of(to, out, epoch):
+        shutil.rmtree(to)
+    summary = _rewrite(job, out, epoch, to, said)
     if not job.config.machine.keep_generations and (out / "shards").is_dir():
         shutil.rmtree(out / "shards")
     return summary
@@ -98,6 +104,13 @@ def _rewrite(job: Job, out: Path, epoch: int, to: Path, said: Progress) -> Rewri
     broken = undecodable_rows(job.examples.error)
     with said.shards("rewriting"):
         return rewrite(job.index, table, to, undecodable=broken, options=options)
+
+
+def _made_of(curated: Path, out: Path, epoch: int) -> bool:
+    """Whether a curated set keeps what an epoch's manifest keeps."""
+    table, _ = manifest.read(manifest.path_of(out, epoch))
+    made = pq.read_table(curated / curated_set.MANIFEST, columns=["row"])
+    return bool(made["row"].equals(table["row"]))
 
 
 def _shelf(at: Path) -> Shelf:

@@ -19,7 +19,7 @@ from curate.config.schema import RunConfig
 from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics
-from curate.progress import Progress, Silent
+from curate.progress import NullProgress, Progress
 from curate.runs import checkpoint, reshard
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
@@ -67,7 +67,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
         NonFinite: training diverged; the last checkpoint is intact.
         ShardError: the store is not readable, or the disk too small for the curated shards (all else is there then).
     """
-    started, said = time.perf_counter(), progress or Silent()
+    started, said = time.perf_counter(), progress or NullProgress()
     refuse_overlap(config, out)
     with locked(out):
         return _run(config, out, said, started)

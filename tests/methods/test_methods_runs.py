@@ -12,7 +12,7 @@ from curate.config.schema import from_options
 from curate.errors import Misuse, NothingLeft
 from curate.ledger.ledger import SCHEMA
 from curate.methods import METHODS
-from curate.progress import Silent
+from curate.progress import NullProgress
 from curate.runs import target_distances
 from curate.runs.dry_run import dry_run
 from shards.indexing import domains, index
@@ -55,7 +55,7 @@ class Stopped(BaseException):
     """What a test stops a run by."""
 
 
-class StopAt(Silent):
+class StopAt(NullProgress):
     """Stops a run at its n-th step."""
 
     def __init__(self, step):

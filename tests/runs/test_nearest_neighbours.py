@@ -114,7 +114,8 @@ def test_what_is_not_finite_is_refused(real, bad):
 
 def test_the_library_says_nothing_on_import():
     """Its greeting would stand among the data on stdout, or the talk on stderr."""
-    code = "import numpy as np; from curate.runs import nearest_neighbours; nearest_neighbours.build(np.zeros((3, 4), np.float32))"
+    imports = "import numpy as np; from curate.runs import nearest_neighbours"
+    code = f"{imports}; nearest_neighbours.build(np.zeros((3, 4), np.float32))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert (said.stdout, said.stderr) == (b"", b"")
 

@@ -13,7 +13,7 @@ from scipy.special import betainc
 from shard_makers import read_set
 from toyset import manifest, metrics, partition
 
-from curate.progress import Silent
+from curate.progress import NullProgress
 from curate.runs import checkpoint, provenance
 from shards.rewriting.verify import verify
 
@@ -194,7 +194,7 @@ def test_plain_training_keeps_everything(data, tmp_path):
     assert read_set(out / "curated") == read_set(data / "store")
 
 
-class Heard(Silent):
+class Heard(NullProgress):
     """Keeps what it is told."""
 
     def __init__(self):

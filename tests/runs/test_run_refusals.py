@@ -9,7 +9,7 @@ import toyset
 from shard_makers import read_set, write_tar
 from toyset import manifest, metrics, partition
 
-from curate.errors import CurateError, Misuse, NonFinite, NothingLeft, RunMismatch
+from curate.errors import Misuse, NonFinite, NothingLeft, RunMismatch
 from curate.runs.run import run
 from shards.errors import ShardsChanged
 from shards.indexing import index

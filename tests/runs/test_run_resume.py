@@ -14,7 +14,7 @@ import pytest
 import toyset
 
 from curate.errors import CurateError
-from curate.progress import Silent
+from curate.progress import NullProgress
 from curate.runs import checkpoint
 from shards.errors import NoSpace
 
@@ -57,7 +57,7 @@ class Stopped(BaseException):
     """What a test stops a run by; nothing of ours may catch it."""
 
 
-class StopAt(Silent):
+class StopAt(NullProgress):
     """Stops a run at its n-th step, or when an epoch is reported."""
 
     def __init__(self, step=None, epoch=None):
@@ -194,7 +194,7 @@ def test_a_damaged_checkpoint_says_what_to_do_and_that_works(data, whole, tmp_pa
     assert toyset.same_run(tmp_path / "run") == whole
 
 
-class Notes(Silent):
+class Notes(NullProgress):
     """Keeps the notes."""
 
     def __init__(self):

@@ -29,7 +29,7 @@ from curate.ledger.metrics import read_metrics
 from curate.models.networks import Network, network_of
 from curate.pretexts import PRETEXTS
 from curate.pretexts.base import Pretext
-from curate.progress import Silent, counting
+from curate.progress import NullProgress, counting
 from curate.rng import generator
 from curate.runs import checkpoint, provenance
 from curate.runs.prepare import Job, prepare
@@ -125,7 +125,7 @@ def started(folder: Path, cell: Cell, name: str) -> Iterator[Started]:
         options["domain"] = cell.own
     with locked(out):
         job = prepare(from_options(options), out)
-        yield Started(job, out, claim(job, out, Silent()), resume(job, out, Silent()))
+        yield Started(job, out, claim(job, out, NullProgress()), resume(job, out, NullProgress()))
 
 
 def decode_once(jobs: list[Job]) -> None:
@@ -140,7 +140,7 @@ def decode_once(jobs: list[Job]) -> None:
 def go_on(run: Started, epoch: int) -> None:
     """One more epoch; a run that prunes all it has ends there, and says so."""
     try:
-        one_epoch(run.job, run.out, run.run_id, epoch, Silent())
+        one_epoch(run.job, run.out, run.run_id, epoch, NullProgress())
     except NothingLeft as end:
         run.stopped = str(end)
 
