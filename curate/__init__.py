@@ -1,3 +1,56 @@
-"""Learn how much each image of a store helps a target task, and keep what helps."""
+"""Learn how much each image of a store helps a target task, and keep what helps.
+
+The public names are listed here and loaded when they are first used: ``import curate`` loads neither torch nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from curate.api import (
+        dry_run,
+        pretrain,
+        prune,
+        register_meta_loss,
+        register_method,
+        register_network,
+        register_pretext,
+        run,
+    )
+    from curate.errors import CurateError, Error, Misuse
+    from curate.runs.opened import Run, open_run
 
 __version__ = "0.2.0"
+
+__all__ = [
+    "CurateError",
+    "Error",
+    "Misuse",
+    "Run",
+    "dry_run",
+    "open_run",
+    "pretrain",
+    "prune",
+    "register_meta_loss",
+    "register_method",
+    "register_network",
+    "register_pretext",
+    "run",
+]
+
+_PLACES = {
+    **dict.fromkeys(("CurateError", "Error", "Misuse"), "curate.errors"),
+    **dict.fromkeys(("Run", "open_run"), "curate.runs.opened"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'curate' has no attribute {name!r}")
+    return getattr(import_module(_PLACES.get(name, "curate.api")), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shards.errors import Error, Misuse
 
-__all__ = ["CurateError", "Misuse", "NonFinite", "NothingLeft", "RunMismatch"]
+__all__ = ["CurateError", "Error", "Misuse", "NonFinite", "NothingLeft", "RunMismatch"]
 
 
 class CurateError(Error):

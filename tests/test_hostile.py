@@ -252,10 +252,10 @@ class TestOutputsOntoInputs:
         before = (run / "weights.parquet").read_bytes()
         for precious in (run / "weights.parquet", run / "ledger/epoch=0001/part-0.parquet", run / "run.json"):
             with pytest.raises(Misuse, match="no manifest of curate's"):
-                reprune.rejudge(run, reprune.Choice(share=0.5), precious)
+                reprune.judge_again(run, reprune.Choice(share=0.5), precious)
         assert (run / "weights.parquet").read_bytes() == before
         for _ in range(2):
-            reprune.rejudge(run, reprune.Choice(share=0.5), tmp_path / "half.parquet")
+            reprune.judge_again(run, reprune.Choice(share=0.5), tmp_path / "half.parquet")
 
     def test_a_finished_set_that_lost_a_shard_is_not_called_finished(self, data, cut, tmp_path):
         """The same rewrite again would else succeed and leave the hole."""

@@ -17,6 +17,7 @@ from curate.cli.options import (
     seed_option,
     store_option,
 )
+from curate.config.catalogue import PRETEXTS
 from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
 
 
@@ -24,7 +25,7 @@ from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, Trai
 @store_option()
 @out_option("Where the checkpoints go: new, or of the same training, which then goes on.")
 @click.option("--steps", type=click.IntRange(min=1), help="Train for so many steps, whatever the epochs come to.")
-@click.option("--pretext", type=click.Choice(["rotation", "reconstruction"]), help="Task [default: rotation].")
+@click.option("--pretext", type=click.Choice(list(PRETEXTS)), help="Task [default: rotation].")
 @seed_option
 @json_option
 @options_of(ImageConfig, NetworkConfig, TrainConfig, MachineConfig)
@@ -36,9 +37,9 @@ def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options:
       curate pretrain --store run/curated --out net --epochs 35
       curate pretrain --store store --out raw --steps 4000 --crop 32 --size 36
     """
+    from curate import api
     from curate.progress import Bar
-    from curate.runs.pretrain import pretrain as train
 
-    summary = train(store, out, given(options), steps, Bar("pretrain"))
+    summary = api.pretrain(store, out=out, steps=steps, progress=Bar("pretrain"), **given(options)).summary
     text = f"{summary.images:,} images, {summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.0f} s"
     print_result(summary, as_json, f"{text}\ncheckpoints {out}/checkpoints")

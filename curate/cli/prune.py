@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from curate.cli.options import json_option, print_result
+from curate.errors import Misuse
 
 
 @click.command()
@@ -38,12 +39,16 @@ def prune(
       curate prune run --lam 0.3 --rho 0.5 --out stricter.parquet
       curate prune run --keep 0.25 --by lower --out quarter.parquet
     """
+    from curate import api
     from curate.ledger import reprune
+    from curate.ledger.manifest import footer_in
 
     if grid:
         table = reprune.grid(run)
         print_result(table.record(), as_json, table.text())
         return
-    choice = reprune.Choice(lam, rho, share, "lower" if by == "lower" else "mean")
-    summary = reprune.rejudge(run, choice, out)
-    print_result(summary, as_json, f"kept {summary.kept:,} of {summary.judged:,}: {summary.rule}\nmanifest {out}")
+    if out is None:
+        raise Misuse("say where the manifest goes: --out FILE.parquet")
+    said = footer_in(api.prune(run, lam=lam, rho=rho, keep=share, by="lower" if by == "lower" else "mean", out=out))
+    summary = {"judged": said["in"], "kept": said["out"], "rule": said["rule"]}
+    print_result(summary, as_json, f"kept {said['out']:,} of {said['in']:,}: {said['rule']}\nmanifest {out}")

@@ -7,10 +7,8 @@ from typing import Any
 
 import click
 
-from curate.cli.options import SectionedCommand, given, json_option, options_of, out_option, print_result
-from curate.config.defaults import paper as paper_mode
-from curate.config.schema import GROUPS, RunConfig, from_options, read_options
-from curate.errors import Misuse
+from curate.cli.options import SectionedCommand, json_option, options_of, out_option, print_result
+from curate.config.schema import GROUPS, RunConfig
 
 
 @click.command(cls=SectionedCommand)
@@ -31,17 +29,16 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
       curate run --store 'shards/{000..099}.tar' --target target --out run --dry-run
       curate run --config run/run.json --out again
     """
-    chosen = from_options(combined(options, config, paper))
-    if dry_run:
-        from curate.runs.dry_run import dry_run as estimate
+    from curate import api
 
-        forecast = estimate(chosen, out)
+    asked = {"out": out, "config": config, "paper": paper, **options}
+    if dry_run:
+        forecast = api.dry_run(**asked)
         print_result(forecast, as_json, forecast.text())
         return 1 if forecast.problems else 0
     from curate.progress import Bar
-    from curate.runs.run import run as start
 
-    summary = start(chosen, out, Bar("bdw" if chosen.method == "bdw" else chosen.method))
+    summary = api.run(**asked, progress=Bar("weigh")).summary
     print_result(
         summary,
         as_json,
@@ -51,19 +48,3 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
         f"shards    {summary.curated}",
     )
     return 0
-
-
-def combined(options: dict[str, Any], config: Path | None, paper: bool) -> dict[str, Any]:
-    """Options of the command line over those of the file; paper mode over neither.
-
-    Raises:
-        Misuse: paper mode beside an option that it fixes at another value.
-    """
-    chosen = (read_options(config) if config else {}) | given(options)
-    if paper:
-        fixed = paper_mode(chosen.get("method", "bdw"))
-        for name, value in fixed.items():
-            if given(options).get(name, value) != value:
-                raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
-        chosen |= fixed
-    return chosen

@@ -77,12 +77,12 @@ class NetworkSpec:
 
     Args:
         factory: called with (`NetworkConfig`, `ImageConfig`, outputs of the head); gives a module with `tap`.
-        name: for people.
+        title: its name for people.
         pretext: the one pretext that it is made for; None for any.
     """
 
     factory: Factory
-    name: str
+    title: str
     pretext: str | None = None
 
 

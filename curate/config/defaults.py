@@ -149,7 +149,7 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
 
 
 def _name_of(network: str | None) -> str:
-    return NETWORKS.spec(network).name if network else "any network"
+    return NETWORKS.spec(network).title if network else "any network"
 
 
 def _refuse_inapplicable(config: RunConfig) -> None:

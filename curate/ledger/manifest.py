@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,8 +70,22 @@ def write(path: Path, names: pa.Table, rows: Ints, origin: Origin) -> str:
         raise CurateError(f"{path}: rows must rise strictly; sort what is kept by row")
     if len(rows) > origin.examples_in:
         raise CurateError(f"{path}: {len(rows)} kept of {origin.examples_in} judged; count what went in again")
+    return parquet.write(path, _columns(names, rows), _footer(len(rows), origin))
+
+
+def table_of(names: pa.Table, rows: Ints, origin: Origin) -> pa.Table:
+    """What `write` writes, in memory, the footer as metadata of the schema."""
+    return _columns(names, rows).replace_schema_metadata(parquet.metadata(_footer(len(rows), origin)))
+
+
+def footer_in(table: pa.Table) -> dict[str, Any]:
+    """The footer that `table_of` put into a table: ``rule``, counts ``in`` and ``out``, and the stamp."""
+    return parquet.footer_in(table.schema.metadata) or {}
+
+
+def _columns(names: pa.Table, rows: Ints) -> pa.Table:
     columns = [names["shard"].cast(pa.string()), names["key"].cast(pa.string()), pa.array(rows, pa.int64())]
-    return parquet.write(path, pa.table(columns, schema=SCHEMA), _footer(len(rows), origin))
+    return pa.table(columns, schema=SCHEMA)
 
 
 def read(path: Path) -> tuple[pa.Table, Origin]:

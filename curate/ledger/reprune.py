@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
 from curate.errors import Misuse
 from curate.ledger import ledger, manifest, pruner
@@ -29,15 +29,6 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Rejudged:
-    """What came out."""
-
-    judged: int
-    kept: int
-    rule: str
-
-
-@dataclass(frozen=True)
 class Grid:
     """The share of the decodable images kept, for every pair of thresholds."""
 
@@ -56,34 +47,45 @@ class Grid:
         return "\n".join([head, *rows])
 
 
-def rejudge(run: Path, choice: Choice, out: Path | None) -> Rejudged:
-    """Judge all rows of a run's weights, pruned ones too, and write the manifest.
+def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
+    """Judge all rows of a run's weights, pruned ones too.
+
+    Args:
+        out: where the manifest is written; None for nowhere.
+
+    Returns:
+        The manifest, with the footer of its file as metadata of the schema.
 
     Raises:
-        Misuse: a budget beside thresholds, a number out of its range, no ``out``, or one that holds something else.
+        Misuse: a budget beside thresholds, a number out of its range, or an ``out`` that holds something else.
         CurateError: the run has no weights.parquet yet.
     """
     if choice.share is not None and (choice.lam is not None or choice.rho is not None):
         raise Misuse("--keep is a budget, --lam and --rho are thresholds; give one or the other")
-    if out is None:
-        raise Misuse("say where the manifest goes: --out FILE.parquet")
-    if out.resolve().is_relative_to((run / "manifests").resolve()):
-        raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
-    if out.exists() and not manifest.is_manifest(out):
-        raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
+    if out is not None:
+        _refuse_taken(run, out)
     table = ledger.read_final(run)
     beliefs, stamp = ledger.beliefs_of(table), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)
     digest = hashlib.sha256((run / "weights.parquet").read_bytes()).hexdigest()
     origin = manifest.Origin(rule, len(beliefs), digest, stamp)
-    manifest.write(out, table.select(["shard", "key"]).filter(kept), beliefs.rows[kept], origin)
-    return Rejudged(len(beliefs), int(np.count_nonzero(kept)), rule)
+    names = table.select(["shard", "key"]).filter(kept)
+    if out is not None:
+        manifest.write(out, names, beliefs.rows[kept], origin)
+    return manifest.table_of(names, beliefs.rows[kept], origin)
 
 
 def grid(run: Path, lams: tuple[float, ...] = LAMS, rhos: tuple[float, ...] = RHOS) -> Grid:
     """How much every pair of thresholds would keep."""
     beliefs = ledger.beliefs_of(ledger.read_final(run))
     return Grid(lams, rhos, pruner.grid(beliefs, lams, rhos).round(6).tolist())
+
+
+def _refuse_taken(run: Path, out: Path) -> None:
+    if out.resolve().is_relative_to((run / "manifests").resolve()):
+        raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
+    if out.exists() and not manifest.is_manifest(out):
+        raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
 
 
 def _judge(beliefs: Beliefs, choice: Choice, stamp: Stamp) -> tuple[Mask, str, Stamp]:

@@ -36,7 +36,7 @@ def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
         OSError: disk full, no permission; no file is left then.
     """
     plain = table.cast(table.schema.remove_metadata()).combine_chunks()
-    schema = plain.schema.with_metadata({_KEY: json.dumps(footer, allow_nan=False).encode()})
+    schema = plain.schema.with_metadata(metadata(footer))
     with (
         publishing(path) as file,
         pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
@@ -44,6 +44,11 @@ def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
         writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
     with open(path, "rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest()
+
+
+def metadata(footer: dict[str, Any]) -> dict[bytes, bytes]:
+    """A footer as the metadata of an Arrow schema."""
+    return {_KEY: json.dumps(footer, allow_nan=False).encode()}
 
 
 def read(path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -59,6 +64,14 @@ def read(path: Path, columns: list[str] | None = None) -> pa.Table:
             return file.read(columns)
 
 
+def footer_in(metadata: dict[bytes, bytes] | None) -> dict[str, Any] | None:
+    """The footer in the metadata of a file or of an Arrow schema; None where there is none of this package's making."""
+    if not metadata or _KEY not in metadata:
+        return None
+    footer: dict[str, Any] = from_json(metadata[_KEY])
+    return footer
+
+
 def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
     """What the file says of itself; None where it is not of this package's making.
 
@@ -71,10 +84,9 @@ def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
         UnknownFormat: another format, or a later version.
     """
     with _damage_reported(path):
-        metadata = pq.read_metadata(path).metadata or {}
-    if _KEY not in metadata:
+        footer = footer_in(pq.read_metadata(path).metadata)
+    if footer is None:
         return None
-    footer: dict[str, Any] = from_json(metadata[_KEY])
     if footer.get("format") != form:
         raise UnknownFormat(f"{path}: expected a {form}, found a {footer.get('format')}; name the right file")
     if footer.get("version") not in range(1, version + 1):

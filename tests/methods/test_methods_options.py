@@ -8,7 +8,7 @@ import json
 import pytest
 import toyset
 
-from curate.cli.run import combined
+from curate.api import configured
 from curate.config.defaults import applicable, inapplicable, paper, resolve
 from curate.config.schema import PAPER, from_options, to_options
 from curate.errors import CurateError, Misuse, RunMismatch
@@ -130,7 +130,10 @@ def test_paper_mode_fits_every_method(name):
         assert (config.belief.eta, config.prune.lam) == (10.0, 0.25)
     if name == "dw":
         assert (config.belief.eta, config.belief.eta_scale, config.prune.lam) == (0.1, "recent", 0.0)
-    assert combined({"method": name}, None, True) == {"method": name, **paper(name)}
+    asked = {"method": name, **NEEDED.get(name, {})}
+    assert configured("s", "t", None, True, asked) == from_options(
+        {"store": "s", "target": "t", **asked, **paper(name)}
+    )
 
 
 @pytest.fixture(scope="module")

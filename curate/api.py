@@ -1,0 +1,215 @@
+"""The public calls of the package, under the names that `curate` gives them; the command line makes the same calls.
+
+Stores and targets are named by strings or paths: a folder, a tar, a brace pattern, a list file or a URL. Options are
+those of the command line, with underscores: ``epochs=5, lr_drops=(3,)``. Whatever can go wrong is a
+`shards.errors.Error` whose text is one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from curate.config.catalogue import (
+    META_LOSSES,
+    METHODS,
+    NETWORKS,
+    PRETEXTS,
+    MetaLossSpec,
+    MethodSpec,
+    NetworkSpec,
+    PretextSpec,
+)
+from curate.config.defaults import paper as paper_mode
+from curate.config.schema import RunConfig, from_options, read_options
+from curate.errors import Misuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from curate.progress import Progress
+    from curate.runs.dry_run import Forecast
+    from curate.runs.opened import Run
+
+Place = str | os.PathLike[str]
+
+
+def run(
+    store: Place | None = None,
+    target: Place | None = None,
+    *,
+    out: Place,
+    config: Place | None = None,
+    paper: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Run:
+    """Weigh every image of a store by a target, prune, and rewrite what is kept; goes on where it was stopped.
+
+    Args:
+        store: the shards that are curated; may stand in ``config``.
+        target: what for; not needed by methods that look at none.
+        out: the run directory, new or of the same run.
+        config: a TOML or JSON file of options, or a run.json; what is given here wins over it.
+        paper: the paper's constants, and none of our options.
+        progress: told what happens, such as `curate.progress.Bar`; None for silence.
+        options: of `curate.config.schema.RunConfig`, by name.
+
+    Returns:
+        The run, whose ``summary`` is a `curate.runs.run.RunSummary`.
+
+    Raises:
+        Misuse: an option that is unknown, out of its range, or of no use to the method.
+        RunMismatch: ``out`` holds another run.
+        NothingLeft, NonFinite, ShardError: as `curate.runs.run.run`.
+
+    >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
+    """
+    from curate.runs.opened import Run as Opened
+    from curate.runs.run import run as start
+
+    return Opened(Path(out), start(configured(store, target, config, paper, options), Path(out), progress))
+
+
+def dry_run(
+    store: Place | None = None,
+    target: Place | None = None,
+    *,
+    out: Place,
+    config: Place | None = None,
+    paper: bool = False,
+    **options: Any,
+) -> Forecast:
+    """Time five steps of what `run` would do; nothing is trained or kept.
+
+    Returns:
+        Hours, memory, disk, the shape of a target batch, and what will not work.
+
+    >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
+    """
+    from curate.runs.dry_run import dry_run as estimate
+
+    return estimate(configured(store, target, config, paper, options), Path(out))
+
+
+def pretrain(
+    store: Place, *, out: Place, steps: int | None = None, progress: Progress | None = None, **options: Any
+) -> Run:
+    """Train a network plainly on any shards, every image alike; goes on where it was stopped.
+
+    Args:
+        steps: train for exactly so many; None for ``epochs``.
+
+    Returns:
+        The run, whose ``summary`` is a `curate.runs.pretrain.PretrainSummary`.
+
+    >>> pretrain("run/curated", out="net", epochs=35).network()        # doctest: +SKIP
+    """
+    from curate.runs.opened import Run as Opened
+    from curate.runs.pretrain import pretrain as train
+
+    return Opened(Path(out), train(os.fspath(store), Path(out), options, steps, progress))
+
+
+def prune(
+    run: Run | Place,
+    *,
+    lam: float | None = None,
+    rho: float | None = None,
+    keep: float | None = None,
+    by: Literal["mean", "lower"] = "mean",
+    out: Place | None = None,
+) -> pa.Table:
+    """Judge a finished run again by other thresholds or a budget, without training.
+
+    Args:
+        lam: weight below which an image is no help; None for the run's.
+        rho: prune when more than this share of the belief lies below; None for the run's.
+        keep: keep this share of the decodable images instead, best first.
+        by: best by the mean of the belief, or by its lower bound.
+        out: also write the manifest there, a Parquet file.
+
+    Returns:
+        The manifest: columns ``shard``, ``key``, ``row``, sorted by row. Its schema's metadata says the rule.
+
+    Raises:
+        Misuse: a budget beside thresholds, or a number out of its range.
+        CurateError: the run is not finished.
+
+    >>> prune("run", keep=0.25, by="lower")        # doctest: +SKIP
+    """
+    from curate.ledger import reprune
+
+    return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
+
+
+def configured(
+    store: Place | None, target: Place | None, config: Place | None, paper: bool, options: Mapping[str, Any]
+) -> RunConfig:
+    """The configuration that arguments, a file and paper mode make together; what is given wins over the file.
+
+    Raises:
+        Misuse: an unknown option, or paper mode beside an option that it fixes at another value.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    given |= {name: os.fspath(place) for name, place in (("store", store), ("target", target)) if place is not None}
+    chosen = (read_options(Path(config)) if config is not None else {}) | given
+    if paper:
+        fixed = paper_mode(chosen.get("method", "bdw"))
+        for name, value in fixed.items():
+            if given.get(name, value) != value:
+                raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
+        chosen |= fixed
+    return from_options(chosen)
+
+
+def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
+    """Add a way to weigh images, under a name that ``method`` takes from then on.
+
+    Args:
+        factory: called with `curate.methods.base.MethodInputs`, gives a `curate.methods.base.Method`; or where to
+        import
+            it from, ``module:Class``.
+        spec: what else `MethodSpec` says: ``needs_target``, ``inputs``, ``defaults``, ``inapplicable``.
+
+    Raises:
+        Misuse: the name is taken.
+
+    >>> register_method("half", lambda inputs: ..., needs_target=False)        # doctest: +SKIP
+    """
+    METHODS.register(name, MethodSpec(factory, **spec))
+
+
+def register_pretext(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
+    """Add a pretext task: ``factory(augment, network_config)`` gives a `curate.pretexts.base.Pretext`.
+
+    Args:
+        spec: what else `PretextSpec` says: ``defaults`` of options, ``outputs`` of the head, ``network``,
+        ``statistics``.
+    """
+    PRETEXTS.register(name, PretextSpec(factory, **spec))
+
+
+def register_meta_loss(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
+    """Add a loss on the target; ``factory(target_images, meta_config, augment, pretext, seed)`` gives a
+    `curate.metalosses.base.MetaLoss`.
+
+    Args:
+        spec: what else `MetaLossSpec` says: ``needs_labels``, ``is_pretext``.
+    """
+    META_LOSSES.register(name, MetaLossSpec(factory, **spec))
+
+
+def register_network(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
+    """Add a network: ``factory(network_config, image_config, outputs)`` gives a `curate.models.networks.TappedNetwork`.
+
+    Args:
+        spec: what else `NetworkSpec` says: ``title``, ``pretext``.
+    """
+    NETWORKS.register(name, NetworkSpec(factory, **{"title": name, **spec}))
+
+
+def _path(run: Run | Place) -> Path:
+    return Path(run) if isinstance(run, str | os.PathLike) else run.path
