@@ -8,6 +8,7 @@ from typing import Any
 #: Every kind of fault, in the order in which a reader meets them: list, archive, member, sample, content.
 KINDS = (
     "missing-shard",
+    "passed-over",
     "not-a-tar",
     "empty-shard",
     "truncated",

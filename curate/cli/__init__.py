@@ -7,7 +7,9 @@ Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 misuse.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 
 import click
 
@@ -55,6 +57,7 @@ def curate() -> None:
 
 def main() -> None:
     """The entry point: our errors become one line and an exit code."""
+    _read_names_as_utf8()
     try:
         sys.exit(curate.main(standalone_mode=False) or 0)
     except click.exceptions.Abort:
@@ -65,13 +68,30 @@ def main() -> None:
     except Error as error:
         sys.exit(_say(str(error), error.exit_code))
     except OSError as error:
-        sys.exit(_say(f"{error.filename or 'input or output'}: {error.strerror or error}", 1))
+        sys.exit(_say(_in_a_line(error), 1))
+    except UnicodeEncodeError as error:
+        sys.exit(_say(f"{error.object!a}: its name is not UTF-8; rename it, or a folder on the way to it", 2))
     except KeyboardInterrupt:
         sys.exit(_say(STOPPED, 130))
     except (MemoryError, RuntimeError) as error:
         if not _is_want_of_memory(error):
             raise
         sys.exit(_say("out of memory; give a smaller --batch, --size, --width or --hidden, or --cache-bytes 0", 1))
+
+
+def _read_names_as_utf8() -> None:
+    """Start again in Python's UTF-8 mode where the locale has another encoding: it would change the keys of images."""
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _in_a_line(error: OSError) -> str:
+    """An error of the system's, and what it is about: every file of ours is named by who reads or writes it."""
+    if error.strerror is None:  # a library's own words
+        return str(error)
+    printing = traceback.extract_tb(error.__traceback__)[-1].name == click.echo.__name__
+    return f"{error.filename or ('standard output' if printing else 'input or output')}: {error.strerror}"
 
 
 def _is_want_of_memory(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, print_result, talk
+from curate.cli.options import OutPath, json_option, print_result, talk
 
 
 @click.command()
@@ -16,7 +16,7 @@ from curate.cli.options import json_option, print_result, talk
 @click.option(
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Level."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the diagram (PNG, SVG) and a markdown table.")
+@click.option("--out", type=OutPath(path_type=Path), help="Folder for the diagram (PNG, SVG) and a markdown table.")
 @json_option
 def compare(
     results: Path, metric: str | None, lower_is_better: bool, alpha: float, out: Path | None, as_json: bool

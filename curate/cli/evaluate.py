@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from curate.cli.options import given, json_option, print_result
+from curate.cli.options import COUNT, EPOCHS, PROCESSES, SEED, OutPath, given, json_option, print_result, talk
 from curate.errors import Misuse
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
 @click.option("--tap", help="Stage whose output is the feature: layer2, ..., pool [default: pool].")
 @click.option(
     "--epoch",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**15 - 1),
     help="Only this epoch; 0: untrained, fair with --standardise [default: the best by val].",
 )
-@click.option("--patience", type=click.IntRange(min=1), help="Stop looking after so many epochs without a better one.")
+@click.option("--patience", type=COUNT, help="Stop looking after so many epochs without a better one.")
 @click.option(
     "--standardise", is_flag=True, default=None, help="Scale each feature to mean 0 and deviation 1 over train."
 )
@@ -47,16 +47,16 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
     help="Solver of the logistic regression; auto: torch, on the device, where it is large [default: auto].",
 )
 @click.option("--grid", type=click.Choice(["paper", "small"]), help="Fine-tuning: settings tried [default: small].")
-@click.option("--epochs", type=click.IntRange(min=1), help="Epochs of a fine-tuning setting, or against others.")
+@click.option("--epochs", type=EPOCHS, help="Epochs of a fine-tuning setting, or against others.")
 @click.option("--halving", is_flag=True, default=None, help="Fine-tuning: drop half the settings, and half again.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="Fine-tuning, against: its folder [default: in RUN/evaluations]."
+    "--out", type=OutPath(path_type=Path), help="Fine-tuning, against: its folder [default: in RUN/evaluations]."
 )
 @click.option("--against", metavar="A,B", help="Train on RUN's curated shards and on others: raw,random,nn,oracle.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Against: trainings of each [default: 3].")
+@click.option("--seeds", type=PROCESSES, help="Against: trainings of each [default: 3].")
 @click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
-@click.option("--processes", type=click.IntRange(min=1), help="Against: trainings at a time [default: 1].")
-@click.option("--seed", type=click.IntRange(min=0), help="Fine-tuning: seed [default: 0].")
+@click.option("--processes", type=PROCESSES, help="Against: trainings at a time [default: 1].")
+@click.option("--seed", type=SEED, help="Fine-tuning: seed [default: 0].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
 def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: Any) -> None:
@@ -116,6 +116,8 @@ def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
 
     with epoch_bar("logistic") as tell:
         found = score(run, target, how, tell)
+    for split, reasons in found.left_out.items():
+        talk(f"target {split}: left out {', '.join(f'{n} {reason}' for reason, n in reasons.items())}")
     text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%} at epoch {found.epoch}"
     print_result(found, as_json, f"{text} ({found.features} features at {found.tap}, {found.classes} classes)")
 

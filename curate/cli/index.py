@@ -65,6 +65,9 @@ def index(
     else:
         images = ", ".join(f"{n:,} {extension}" for extension, n in report.images.items()) or "none"
         click.echo(f"{report.shards:,} shards, {report.samples:,} samples, {report.bytes:,} bytes; images: {images}")
-        click.echo(f"faults: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}\nindex: {place}")
+        click.echo(f"faults: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}")
+        if report.passed_over.text():
+            click.echo(f"passed over: {report.passed_over.text()}")
+        click.echo(f"index: {place}")
     if strict and report.faults:
         raise CurateError(f"{len(report.faults)} faults; they are listed in {place.stem}.report.json")

@@ -13,22 +13,41 @@ from typing import Any, TypeVar
 import click
 
 from curate.config.defaults import by_pretext
+from shards.member_names import is_utf8
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+#: What a seed may be in a run (`curate.config.defaults`), and so everywhere.
+SEED = click.IntRange(0, 2**63 - 1)
+#: Passes over a store: a ledger counts them in 16 bits.
+EPOCHS = click.IntRange(1, 2**15 - 1)
+#: Processes, and repetitions of a training: more is a slip of the finger.
+PROCESSES = click.IntRange(1, 1024)
+#: Images, steps: what 64 bits count with room to spare.
+COUNT = click.IntRange(1, 2**60)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed.")
+seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="Seed.")
 workers_option = click.option(
-    "--workers", type=click.IntRange(min=0), default=None, help="Processes [default: one a core, at most 8]."
+    "--workers", type=click.IntRange(0, 1024), default=None, help="Processes [default: one a core, at most 8]."
 )
-shard_size_option = click.option(
-    "--shard-size", type=click.IntRange(min=1), default=None, help="Bytes of a shard [default: 256 MiB]."
-)
+shard_size_option = click.option("--shard-size", type=COUNT, default=None, help="Bytes of a shard [default: 256 MiB].")
+
+
+class OutPath(click.Path):
+    """A path that is written to: one that is not UTF-8 would be found out after the work, by what reads it back."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path, as a `Path`."""
+        path = super().convert(value, param, context)
+        if not is_utf8(str(path)):
+            self.fail("its name is not UTF-8; choose another", param, context)
+        return path
 
 
 def out_option(text: str) -> Callable[[Command], Command]:
     """--out, required, with what it is."""
-    return click.option("--out", type=click.Path(path_type=Path), required=True, help=text)
+    return click.option("--out", type=OutPath(path_type=Path), required=True, help=text)
 
 
 def store_option(text: str = "Shards: folder, tar, brace pattern, list file or URL.") -> Callable[[Command], Command]:
@@ -87,8 +106,8 @@ def print_result(result: Any, as_json: bool, text: str) -> None:
 
 
 def talk(text: str) -> None:
-    """A line for people on stderr."""
-    click.echo(text, err=True)
+    """A line for people on stderr; what a name may hold besides letters, line ends among it, is escaped."""
+    click.echo("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text), err=True)
 
 
 def default_workers(workers: int | None) -> int:

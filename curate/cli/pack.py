@@ -27,12 +27,12 @@ pack.add_command(decathlon)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @out_option("The folder of shards; must not hold anything yet.")
 @click.option("--target", is_flag=True, help="Class folders -> a labelled target with train/, val/, test/.")
-@click.option("--split", default="0.4,0.2,0.4", show_default=True, help="Shares of train, val, test of a target.")
+@click.option("--split", help="Shares of train, val, test of a target [default: 0.4,0.2,0.4].")
 @shard_size_option
 @seed_option
 @json_option
 def imagefolder(
-    folder: Path, out: Path, target: bool, split: str, shard_size: int | None, seed: int, as_json: bool
+    folder: Path, out: Path, target: bool, split: str | None, shard_size: int | None, seed: int, as_json: bool
 ) -> None:
     """Pack a folder of images: a store, or with --target a folder of class folders.
 
@@ -44,16 +44,24 @@ def imagefolder(
     from shards.packing.imagefolder import pack_folder, pack_target
     from shards.tar.writer import SHARD_SIZE
 
+    if split is not None and not target:
+        raise Misuse("--split: only with --target; add it, or leave --split out")
     size = shard_size or SHARD_SIZE
     if target:
-        report = pack_target(folder, out, split=shares(split), seed=seed, shard_size=size)
+        report = pack_target(
+            folder, out, split=shares("0.4,0.2,0.4" if split is None else split), seed=seed, shard_size=size
+        )
     else:
         report = pack_folder(folder, out, shard_size=size)
     for fault in report.faults:
         talk(f"left out: {fault}")
+    for name, key in report.renamed.items():
+        talk(f"renamed: {name} has the key {key}; readers pass over its own")
     counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in report.samples.items())
     classes = f" in {len(report.classes)} classes" if target else ""
     text = f"packed {counts}{classes}; left out {len(report.faults)}, ignored {report.ignored} other files"
+    passed_over = report.passed_over.text()
+    text += f"\npassed over: {passed_over}" if passed_over else ""
     print_result(report, as_json, text)
 
 
@@ -61,10 +69,10 @@ def shares(text: str) -> tuple[float, float, float]:
     """'0.4,0.2,0.4' -> three floats.
 
     Raises:
-        Misuse: not three numbers.
+        Misuse: not three numbers; that they are shares is for `shards.packing.imagefolder` to see.
     """
     try:
         train, val, test = (float(part) for part in text.split(","))
     except ValueError as error:
-        raise Misuse(f"--split {text}: expected three shares such as 0.4,0.2,0.4") from error
+        raise Misuse(f"--split {text!r}: expected three shares such as 0.4,0.2,0.4") from error
     return train, val, test

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, out_option, print_result, seed_option, shard_size_option
-
-#: Of a limit on how many images are taken.
-COUNT = click.IntRange(min=1)
+from curate.cli.options import COUNT, json_option, out_option, print_result, seed_option, shard_size_option
 
 
 @click.command()

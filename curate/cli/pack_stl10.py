@@ -12,7 +12,9 @@ from curate.cli.options import json_option, out_option, print_result, seed_optio
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @out_option("Gets store and target; must not hold anything yet.")
-@click.option("--fold", type=click.IntRange(min=0), default=None, help="Train and val of this predefined fold, from 0.")
+@click.option(
+    "--fold", type=click.IntRange(0, 999), default=None, help="Train and val of this predefined fold, from 0."
+)
 @click.option("--download", is_flag=True, help="Fetch STL-10 into FOLDER first where it lacks (2.6 GB, unpacked 5.5).")
 @shard_size_option
 @seed_option

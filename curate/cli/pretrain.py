@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from curate.cli.options import (
+    COUNT,
     SectionedCommand,
     given,
     json_option,
@@ -24,7 +25,7 @@ from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, Trai
 @click.command(cls=SectionedCommand)
 @store_option()
 @out_option("Where the checkpoints go: new, or of the same training, which then goes on.")
-@click.option("--steps", type=click.IntRange(min=1), help="Train for so many steps, whatever the epochs come to.")
+@click.option("--steps", type=COUNT, help="Train for so many steps, whatever the epochs come to.")
 @click.option("--pretext", type=click.Choice(list(PRETEXTS)), help="Task [default: rotation].")
 @seed_option
 @json_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, print_result
+from curate.cli.options import OutPath, json_option, print_result
 from curate.errors import Misuse
 
 
@@ -19,7 +19,7 @@ from curate.errors import Misuse
 @click.option("--keep", "share", type=float, help="Keep this share of the decodable images instead, best first.")
 @click.option("--by", type=click.Choice(["mean", "lower"]), default="mean", show_default=True, help="Best by what.")
 @click.option("--grid", is_flag=True, help="Print the share kept over a grid of lam and rho; writes nothing.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="The manifest, a Parquet file.")
+@click.option("--out", type=OutPath(path_type=Path, dir_okay=False), help="The manifest, a Parquet file.")
 @json_option
 def prune(
     run: Path,
@@ -43,6 +43,11 @@ def prune(
     from curate.ledger import reprune
     from curate.ledger.manifest import footer_in
 
+    idle = {"--lam": lam, "--rho": rho, "--keep": share, "--out": out}
+    if grid and (named := [flag for flag, value in idle.items() if value is not None]):
+        raise Misuse(f"{', '.join(named)}: not with --grid, which writes nothing; leave out one or the other")
+    if by != "mean" and share is None:
+        raise Misuse(f"--by {by}: only with --keep; add it, or leave --by out")
     if grid:
         table = reprune.grid(run)
         print_result(table.record(), as_json, table.text())

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from curate.cli.options import Command, json_option, out_option, print_result, seed_option
+from curate.cli.options import EPOCHS, PROCESSES, Command, json_option, out_option, print_result, seed_option
 
 SCALES = ("smoke", "mini", "paper")
 
@@ -26,9 +26,7 @@ def experiment_options(data: str) -> Callable[[Command], Command]:
                 click.option(
                     "--scale", type=click.Choice(SCALES), default="mini", show_default=True, help="How large."
                 ),
-                click.option(
-                    "--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Runs at a time."
-                ),
+                click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Runs at a time."),
                 seed_option,
                 json_option,
             ]
@@ -52,8 +50,8 @@ def reproduce() -> None:
 @reproduce.command()
 @experiment_options("A folder of folders of MNIST-layout files.")
 @click.option("--sets", metavar="A,B,C", default=None, help="The sets [default: the three with the most images].")
-@click.option("--epochs", type=click.IntRange(min=1), default=None, help="Of every method [default: the scale's].")
-@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Runs of each target [default: the scale's].")
+@click.option("--epochs", type=EPOCHS, default=None, help="Of every method [default: the scale's].")
+@click.option("--seeds", type=PROCESSES, default=None, help="Runs of each target [default: the scale's].")
 def table1(sets: str | None, as_json: bool, **options: Any) -> None:
     """A VAE on a mix of MNIST-like sets, weighed for one of them (Table 1 and Figure 1).
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import default_workers, json_option, out_option, print_result, store_option, workers_option
+from curate.cli.options import (
+    COUNT,
+    default_workers,
+    json_option,
+    out_option,
+    print_result,
+    store_option,
+    workers_option,
+)
 
 
 @click.command()
@@ -14,7 +22,7 @@ from curate.cli.options import default_workers, json_option, out_option, print_r
 @click.option("--manifest", type=click.Path(path_type=Path), required=True, help="Parquet with shard and key.")
 @out_option("The folder of curated shards.")
 @click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
-@click.option("--shard-size", type=click.IntRange(min=1), default=None, help="Bytes [default: the store's median].")
+@click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
 @click.option("--rename", type=click.Choice(["none", "prefix"]), default="none", help="Put the shard before each key.")
 @click.option("--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Policy.")
 @workers_option

@@ -51,6 +51,21 @@ def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
     Raises:
         Misuse: a value out of its range or two that exclude each other, with what to do.
     """
+    resolved = settled(_filled(config, labelled))
+    check(resolved, labelled)
+    return resolved
+
+
+def refuse_values(config: RunConfig) -> None:
+    """Refuse what no store and no target can mend, before either is opened.
+
+    Raises:
+        Misuse: a value out of its range, or one that says nothing to the method.
+    """
+    _check_values(settled(_filled(config, labelled=True)))
+
+
+def _filled(config: RunConfig, labelled: bool) -> RunConfig:
     pretext, method = PRETEXTS.spec(config.pretext), METHODS.spec(config.method)
     _refuse_inapplicable(config)
     config = _fill(config, _defaults(pretext))
@@ -67,9 +82,7 @@ def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
             "lr_drops": _paper_drops(epochs),
         },
     )
-    resolved = settled(_fill_belief(config, method))
-    check(resolved, labelled)
-    return resolved
+    return _fill_belief(config, method)
 
 
 def _defaults(pretext: PretextSpec) -> dict[str, Any]:
@@ -97,6 +110,13 @@ def check(config: ResolvedConfig, labelled: bool) -> None:
     Raises:
         Misuse: one line that names the option, its value and what to do.
     """
+    _check_values(config)
+    for meant, refusal in _combinations(config, labelled):
+        if not meant:
+            raise Misuse(refusal)
+
+
+def _check_values(config: ResolvedConfig) -> None:
     groups = [(config, RunConfig), *((getattr(config, name), kind) for name, kind in GROUPS.items())]
     for group, kind in groups:
         for item in fields(kind):
@@ -106,9 +126,6 @@ def check(config: ResolvedConfig, labelled: bool) -> None:
     for name, value, holds, rule in _ranges(config):
         if not holds:
             raise Misuse(f"--{name.replace('_', '-')} {value}: must be {rule}")
-    for meant, refusal in _combinations(config, labelled):
-        if not meant:
-            raise Misuse(refusal)
 
 
 def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, str]]:
@@ -172,13 +189,9 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
     rows: list[tuple[str, Any, bool, str]] = [
         ("size", images.size, 4 <= images.size <= 4096, "in 4..4096"),
         ("crop", images.crop, 4 <= images.crop <= images.size, f"in 4..size ({images.size})"),
-        ("ways", meta.ways, meta.ways >= 2, "at least 2"),
-        ("shots", meta.shots, meta.shots >= 1, "at least 1"),
-        ("queries", meta.queries, meta.queries >= 1, "at least 1"),
-        ("target_batch", meta.target_batch, meta.target_batch >= 2, "at least 2"),
         ("meta_average", belief.meta_average, 0 <= belief.meta_average < 1, "in [0, 1)"),
         ("meta_momentum", belief.meta_momentum, 0 <= belief.meta_momentum < 1, "in [0, 1)"),
-        ("warmup", belief.warmup, belief.warmup >= 0, "at least 0"),
+        ("warmup", belief.warmup, 0 <= belief.warmup <= 32767, "in 0..32767"),
         ("lam", prune.lam, some and prune.lam < 1, rule),
         ("rho", prune.rho, 0 < prune.rho < 1, "between 0 and 1"),
         ("seed", config.seed, 0 <= config.seed < 2**63, "in 0..2^63-1"),
@@ -186,6 +199,8 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
     # Visits are counted in 16 bits.
     for name, low, high in (("epochs", 1, 32767), ("batch", 2, 2**20)):
         rows.append((name, getattr(train, name), low <= getattr(train, name) <= high, f"in {low}..{high}"))
+    for name, fewest in (("ways", 2), ("shots", 1), ("queries", 1), ("target_batch", 2)):
+        rows.append((name, getattr(meta, name), fewest <= getattr(meta, name) <= 2**20, f"in {fewest}..{2**20}"))
     for name in ("width", "hidden", "latent"):
         count = getattr(config.network, name)
         rows.append((name, count, 1 <= count <= 2**16, f"in 1..{2**16}"))
@@ -223,4 +238,5 @@ def _fill(config: RunConfig, defaults: dict[str, Any]) -> RunConfig:
 
 def _paper_drops(epochs: int) -> tuple[int, ...]:
     """The paper drops the rate after 15 and 25 of 35 epochs; other lengths keep these shares."""
-    return tuple(sorted({round(epochs * 15 / 35), round(epochs * 25 / 35)} - {0, epochs}))
+    # Rounded in whole numbers: any count of epochs, for its range to be checked.
+    return tuple(sorted({(epochs * share * 2 + 35) // 70 for share in (15, 25)} - {0, epochs}))

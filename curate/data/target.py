@@ -20,7 +20,7 @@ from curate.errors import CurateError
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index
-from shards.io import shard_set
+from shards.io import shard_set as names
 from shards.io.images import PictureError, decode
 
 SPLITS = ("train", "val", "test")
@@ -30,9 +30,13 @@ _LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
 
 @dataclass(frozen=True)
 class TargetIndex:
-    """The indexes of a target's splits that exist, by name; train always does."""
+    """The indexes of a target's splits that exist, by name; train always does.
+
+    ``notes`` say what of the splits' folders was passed over.
+    """
 
     splits: dict[str, index.Index]
+    notes: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -49,11 +53,13 @@ class LabelledImages:
         pixels: shape (n, C, size, size), uint8, on the CPU.
         labels: shape (n,), int64; None where no sample has a label.
         left_out: how many samples were left out, by reason.
+        words: where no label is a number but there are some, what stands there and what to do; else empty.
     """
 
     pixels: Tensor
     labels: Tensor | None
     left_out: dict[str, int]
+    words: str = ""
 
 
 def open_target(target: str | Path) -> TargetIndex:
@@ -68,7 +74,10 @@ def open_target(target: str | Path) -> TargetIndex:
     found = [name for name in SPLITS if (root / name).is_dir()]
     if "train" not in found:
         raise CurateError(f"{target}: has no train/ (found: {', '.join(found) or 'no split'}); a target needs one")
-    return TargetIndex({name: index.build(shard_set.resolve(root / name))[0] for name in found})
+    sets = {name: names.resolve(root / name) for name in found}
+    passed_over = {name: shard_set.passed_over.left_out() for name, shard_set in sets.items()}
+    notes = tuple(f"of the target's {name}/ was passed over: {what}" for name, what in passed_over.items() if what)
+    return TargetIndex({name: index.build(shard_set)[0] for name, shard_set in sets.items()}, notes)
 
 
 def is_labelled(target: TargetIndex) -> bool:
@@ -89,6 +98,7 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
         raise CurateError(f"the target has no {name}/ split (it has: {', '.join(target.splits)})")
     split = target.splits[name]
     pictures, labels, left_out = [], [], Counter[str]()
+    words: list[tuple[str, bytes]] = []
     for sample in stream.samples(split, np.arange(len(split))):
         try:
             image = split.table["image"][sample["__row__"]].as_py()
@@ -98,6 +108,8 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
             continue
         pictures.append(picture)
         labels.append(label_of(sample.get("cls")))
+        if labels[-1] is None and "cls" in sample:
+            words.append((sample["__key__"], sample["cls"]))
     if all(label is None for label in labels):
         wanted = list(range(len(pictures)))
     else:
@@ -107,7 +119,20 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
         raise CurateError(f"the target's {name}/ holds no image that decodes ({dict(left_out) or 'it is empty'})")
     known = [label for label in labels if label is not None]
     return LabelledImages(
-        torch.stack([pictures[i] for i in wanted]), torch.tensor(known) if known else None, dict(+left_out)
+        torch.stack([pictures[i] for i in wanted]),
+        torch.tensor(known) if known else None,
+        dict(+left_out),
+        _in_words(name, words) if words and not known else "",
+    )
+
+
+def _in_words(name: str, words: list[tuple[str, bytes]]) -> str:
+    """That labels are there, but none of them a number."""
+    key, text = words[0]
+    shown = ascii(text[:40].decode("utf-8", "replace"))
+    return (
+        f"{name}/: none of its {len(words)} labels (.cls members) is a number, the first is {shown}, of {key}; "
+        "write the class's number there, from 0, as `curate pack imagefolder --target` does for class folders"
     )
 
 

@@ -79,6 +79,8 @@ def open_trained(run: Path, name: str, target: TargetIndex, device: str) -> Trai
     images = {split: load_split(target, split, Decoder.of(config.images)) for split in SPLITS}
     labels = {}
     for split, found in images.items():
+        if found.words:
+            raise CurateError(f"{name}/{found.words}")
         if found.labels is None:
             raise CurateError(f"{name}/{split}: no labels (.cls members); evaluation needs a labelled target")
         labels[split] = found.labels

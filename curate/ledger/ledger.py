@@ -49,9 +49,14 @@ def path_of(run: Path, epoch: int) -> Path:
 
 
 def epochs(run: Path) -> list[int]:
-    """The epochs that have a partition, rising; whether each is whole shows when it is read."""
-    matches = (_FOLDER.fullmatch(part.parent.name) for part in (run / "ledger").glob("epoch=*/part-0.parquet"))
-    return sorted(int(match[1]) for match in matches if match)
+    """The epochs that have a partition, rising; whether each is whole shows when it is read.
+
+    Raises:
+        OSError: the ledger is there and cannot be listed, which is another thing than none.
+    """
+    place = run / "ledger"
+    parts = [folder for folder in place.iterdir() if (folder / "part-0.parquet").exists()] if place.exists() else []
+    return sorted(int(match[1]) for folder in parts if (match := _FOLDER.fullmatch(folder.name)))
 
 
 def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, kept: Mask, stamp: Stamp) -> str:

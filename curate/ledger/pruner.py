@@ -48,7 +48,7 @@ def mass_below(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]
 
     Reference: Ericsson, Gouk, Hospedales, "Don't Wait, Just Weight", 2020, section 3 (the rule of pruning).
     """
-    _within(cut, "lambda")
+    within(cut, "lambda")
     wide_a, wide_b = _positive(a, b)
     return np.asarray(betainc(wide_a, wide_b, cut), dtype=np.float64)
 
@@ -79,7 +79,7 @@ def keep(beliefs: Beliefs, lam: float, rho: float) -> Mask:
     Returns:
         Shape (m,), True: kept. False wherever the image does not decode.
     """
-    _within(rho, "rho")
+    within(rho, "rho")
     condemned = (beliefs.visits > 0) & (_mass(beliefs, lam) > rho + ROUNDING)
     return np.asarray(decodable(beliefs) & ~condemned)
 
@@ -98,7 +98,7 @@ def keep_share(beliefs: Beliefs, share: float, by: By = "mean") -> Mask:
     Raises:
         Misuse: a share outside [0, 1]; ``lower`` for point weights, which have no quantile.
     """
-    _within(share, "share")
+    within(share, "share")
     candidates = np.flatnonzero(decodable(beliefs))
     best_first = np.argsort(-_score(beliefs, by)[candidates], kind="stable")
     kept = np.zeros(len(beliefs), dtype=np.bool_)
@@ -119,7 +119,7 @@ def grid(beliefs: Beliefs, lams: Sequence[float], rhos: Sequence[float]) -> Real
     if not usable.any():
         raise CurateError(f"share kept: none of {len(beliefs)} examples decodes; look at the ledger's column error")
     for rho in rhos:
-        _within(rho, "rho")
+        within(rho, "rho")
     judged = usable & (beliefs.visits > 0)
     shares = np.empty((len(lams), len(rhos)))
     for i, lam in enumerate(lams):
@@ -142,7 +142,7 @@ def budget_in_words(share: float, by: By) -> str:
 
 def _mass(beliefs: Beliefs, lam: float) -> Reals:
     """Mass of each weight at or below the cut, shape (m,): of a Beta, or of a point, where it is 0 or 1."""
-    _within(lam, "lambda")
+    within(lam, "lambda")
     if beliefs.a is None or beliefs.b is None:
         return (beliefs.mean <= np.float32(lam)).astype(np.float64)
     return mass_below(beliefs.a, beliefs.b, lam)
@@ -169,6 +169,7 @@ def _positive(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]
     return wide_a, wide_b
 
 
-def _within(value: float, name: str) -> None:
+def within(value: float, name: str) -> None:
+    """Raise `Misuse` unless a threshold or a share, called ``name``, is a number from 0 to 1."""
     if not 0 <= value <= 1:
         raise Misuse(f"{name} {value}: expected a number from 0 to 1")

@@ -62,6 +62,9 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
     """
     if choice.share is not None and (choice.lam is not None or choice.rho is not None):
         raise Misuse("--keep is a budget, --lam and --rho are thresholds; give one or the other")
+    for name, value in (("--lam", choice.lam), ("--rho", choice.rho), ("--keep", choice.share)):
+        if value is not None:
+            pruner.within(value, name)
     if out is not None:
         _refuse_taken(run, out)
     table = ledger.read_final(run)

@@ -42,7 +42,10 @@ class Prototypical:
         self.normalise = augment.normalise
         self.members = usable_classes(target.labels, config)
         self.ways = min(config.ways, len(self.members))
+        lonely = len(torch.unique(target.labels)) - len(self.members)
         self.notes = episode_notes(self.members, self.ways, config)
+        if lonely:
+            self.notes += (f"{lonely} classes of the target have a single image that decodes, and no episode has them",)
 
     @classmethod
     def of(

@@ -87,8 +87,13 @@ def finished(run: Path) -> list[int]:
 
 
 def epochs_in(place: Path) -> dict[int, Path]:
-    """What is called after an epoch in a folder (epoch=0001, epoch=0001.parquet), by epoch; other names pass."""
-    named = ((_EPOCH.fullmatch(path.name), path) for path in place.glob("epoch=*"))
+    """What is called after an epoch in a folder (epoch=0001, epoch=0001.parquet), by epoch; other names pass.
+
+    Raises:
+        OSError: the folder is there and cannot be listed: nothing may be taken for never written then.
+    """
+    listed = place.iterdir() if place.exists() else ()
+    named = ((_EPOCH.fullmatch(path.name), path) for path in listed)
     return {int(match[1]): path for match, path in named if match}
 
 

@@ -73,8 +73,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     Raises:
         ShardError, CurateError: the store or the target cannot be used; the message says what to do.
     """
-    notes: list[str] = []
     target = open_target(config.target) if config.target else None
+    notes = list(target.notes) if target else []
     told = config.images
     resolved = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
     place = Path(config.index) if config.index else None
@@ -111,9 +111,11 @@ def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decod
 
 def store_notes(config: RunConfig, examples: Examples) -> list[str]:
     """What a store lacks, as far as its list and its index tell."""
-    missing = shard_set.resolve(config.store).missing
+    listed = shard_set.resolve(config.store)
+    missing, passed_over = listed.missing, listed.passed_over.left_out()
     shown = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
     notes = [f"{len(missing)} shards of the store do not exist: {shown}"] if missing else []
+    notes += [f"of the store's folder was passed over: {passed_over}"] if passed_over else []
     for kind in ("no-image", "unsafe-name"):
         count = int((examples.error == ERRORS.index(kind)).sum())
         notes += [f"{count} samples of the store are not trained on: {kind}"] if count else []
@@ -259,6 +261,8 @@ def _meta_loss(
     train = load_split(target, "train", decoder)
     if train.left_out:
         notes.append(f"target train: left out {', '.join(f'{n} {reason}' for reason, n in train.left_out.items())}")
+    if train.words and config.meta.meta_loss == "prototypical":
+        raise CurateError(f"{config.target}/{train.words}, or give --meta-loss self-supervised, which needs none")
     images = TargetImages(train.pixels.to(device), train.labels)
     loss: MetaLoss = META_LOSSES[config.meta.meta_loss](images, config.meta, augment, pretext, config.seed)
     notes.extend(loss.notes)

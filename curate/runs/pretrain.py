@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curate.config.defaults import resolve
+from curate.config.defaults import refuse_values, resolve
 from curate.config.schema import RunConfig, from_options
 from curate.errors import Misuse
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
@@ -61,6 +61,7 @@ def pretrain(
     if steps is not None and "epochs" in options:
         raise Misuse("--steps and --epochs both say how long to train; give one")
     config = from_options(options)
+    refuse_values(config)
     refuse_overlap(config, out)
     with locked(out):
         return _pretrain(config, out, steps, progress or NullProgress())
@@ -72,6 +73,8 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -
     job = prepare(continued(config, out), out)
     claim(job, out, said)
     done, last = resume(job, out, said), job.config.train.epochs
+    for note in job.notes:
+        said.note(note)
     said.begin(last, done)
     with said:
         for epoch in range(done + 1, last + 1):

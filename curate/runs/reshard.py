@@ -5,6 +5,7 @@ A generation is always written from the store, never from another generation, so
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 #: Under `--rewrite auto`, shards are rewritten when more than this share of what they hold is pruned.
 REWRITE_ABOVE = 0.5
+_GENERATION = re.compile("generation=[0-9]+")
 
 
 def folder(out: Path, generation: int) -> Path:
@@ -30,13 +32,19 @@ def folder(out: Path, generation: int) -> Path:
     return out / "shards" / f"generation={generation}"
 
 
+def _made(out: Path) -> dict[int, Path]:
+    """The generations that are there, by number; what else somebody put beside them is left alone."""
+    places = (out / "shards").iterdir() if (out / "shards").exists() else ()
+    return {int(path.name[len("generation=") :]): path for path in places if _GENERATION.fullmatch(path.name)}
+
+
 def take_up(job: Job, out: Path, generation: int) -> None:
     """Read on from a generation of an earlier call, and remove what came after it.
 
     The store holds everything: it is read where there is no generation (0), or none any more.
     """
-    for path in (out / "shards").glob("generation=*"):
-        if int(path.name.removeprefix("generation=")) > generation:
+    for number, path in _made(out).items():
+        if number > generation:
             shutil.rmtree(path)
     if folder(out, generation).is_dir():
         job.images.shelf = _shelf(folder(out, generation))
@@ -68,8 +76,8 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
     """Remove generations before the one in use; after its checkpoint, never before."""
     if job.config.machine.keep_generations:
         return
-    for path in (out / "shards").glob("generation=*"):
-        if int(path.name.removeprefix("generation=")) < generation:
+    for number, path in _made(out).items():
+        if number < generation:
             shutil.rmtree(path)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ from shards.indexing.scan import Scan, Shard, scan
 from shards.indexing.schema import ROW
 from shards.io import remote
 from shards.io.atomic import publishing
+from shards.io.folders import PassedOver
 from shards.io.json_files import from_json
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
@@ -89,16 +90,20 @@ class Index:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found while indexing: counts, images by last suffix (with a check: those that decode), and faults."""
+    """What was found while indexing: counts, images by last suffix (with a check: those that decode), faults, the rest.
+
+    ``passed_over`` is what a folder holds besides its shards.
+    """
 
     shards: int
     samples: int
     images: dict[str, int]
     bytes: int
     faults: tuple[Fault, ...]
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
     def record(self) -> dict[str, Any]:
-        """The JSON form: ``shards``, ``samples``, ``images``, ``bytes``, ``faults``."""
+        """The JSON form: ``shards``, ``samples``, ``images``, ``bytes``, ``faults``, ``passed_over``."""
         return {**asdict(self), "faults": [fault.record() for fault in self.faults]}
 
 
@@ -123,10 +128,16 @@ def build(
     index = _join(shard_set.root, scans)
     images = sum((one.images for one in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
+    faults += [
+        Fault("passed-over", path, None, None, f"is a {what}, so nothing of it is in the index")
+        for what, paths in shard_set.passed_over.named().items()
+        for path in paths
+    ]
     faults += [fault for one in scans for fault in one.faults]
     faults += _duplicate_keys(index)
     n_bytes = sum(shard.size for shard in index.shards)
-    return index, Report(len(index.shards), len(index), dict(sorted(images.items())), n_bytes, tuple(faults))
+    counts = dict(sorted(images.items()))
+    return index, Report(len(index.shards), len(index), counts, n_bytes, tuple(faults), shard_set.passed_over)
 
 
 def save(index: Index, path: Path) -> None:
@@ -141,7 +152,10 @@ def save(index: Index, path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise `Misuse` where an index would replace something else: not a Parquet file, or one of other data."""
+    """Raise `Misuse` where an index would replace something else (no Parquet, or of other data), or cannot be put."""
+    if path.is_dir() or any(above.exists() and not above.is_dir() for above in path.parents):
+        todo = "say with --index which file the index becomes"
+        raise Misuse("is a folder, or lies in what is none", shard=str(path), todo=todo)
     if not path.exists() or (path.suffix == ".parquet" and _is_index_or_damaged(path)):
         return
     raise Misuse("holds something else", shard=str(path), todo="say with --index where the index goes")

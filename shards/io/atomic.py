@@ -37,7 +37,8 @@ def placing(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
+    # Closing writes again what did not fit, and fails without a name once more: so the name is given outside.
+    with _named(path), open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
         claim(file.fileno(), partial)
         try:
             file.truncate()
@@ -45,11 +46,20 @@ def placing(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(partial, path)
-        except BaseException as error:
+        except BaseException:
             partial.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = str(path)  # a write does not say to what
             raise
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say to what something could not be written: the system's error of a write or a sync does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
@@ -94,6 +104,7 @@ def sync_folder(folder: Path) -> None:
     """Make renames and removals in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        with _named(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -10,6 +10,7 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -63,6 +64,8 @@ def opening(locator: str) -> Iterator[Source]:
 
 def _open_file(path: str) -> BinaryIO:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, and cannot be read twice
+            raise NotShards("is no regular file", shard=path, todo="name a file, or 'pipe:COMMAND' for what it writes")
         return open(path, "rb")
     except OSError as error:
         raise NotShards(f"cannot be opened ({error.strerror})", shard=path) from error

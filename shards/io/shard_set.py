@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ import braceexpand
 
 from shards.errors import Misuse, NotShards
 from shards.io import remote
+from shards.io.folders import PassedOver, walk
 from shards.member_names import is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
@@ -28,6 +29,14 @@ MOST_SHARDS = 1_000_000
 MOST_HOLES = 10
 _RANGE = re.compile(r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
+# What `index`, `rewrite`, `export` and the packers put beside shards: no loss, and no news.
+_BESIDE = re.compile(
+    r"index\.parquet|index\.report\.json|domains\.parquet|manifest\.parquet|curated\.json|sizes\.json|__len__"
+    r"|shards\.json|uids\.npy|.*\.idx",
+    re.S,
+)
+# What somebody calls a shard, those in forms that are not read included.
+_SHARD_LIKE = re.compile(r".*\.(tar(\.(gz|zst|zstd|bz2|xz|lzma|lz|lz4|z|br))?|tgz|tbz2?|txz|tzst)", re.I | re.S)
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,13 @@ class ShardSet:
         root: the deepest folder, or URL prefix ending in ``/``, that all shards share.
         paths: each shard relative to ``root``, in reading order.
         missing: shards that a pattern, a list or the numbering of a folder names and that are not there.
+        passed_over: what else a folder holds; nothing where none was named.
     """
 
     root: str
     paths: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
 
 def resolve(spec: str | Path) -> ShardSet:
@@ -128,21 +139,24 @@ def _is_list(path: Path) -> bool:
 
 
 def _folder(folder: Path) -> ShardSet:
-    found = []
-    for place, _, files in os.walk(folder):
-        relative = os.path.relpath(place, folder)
-        found += [
-            os.path.normpath(os.path.join(relative, name))
-            for name in files
-            if name.endswith(SUFFIXES) and not name.startswith(".")
-        ]
+    known, passed_over = walk(folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _BESIDE.fullmatch(name)))
+    shards = [path for path in known if not _BESIDE.fullmatch(os.path.basename(path))]
+    found = [path for path in shards if path.endswith(SUFFIXES)]
+    unread = tuple(storable(path) for path in shards if not path.endswith(SUFFIXES))
+    passed_over = replace(passed_over, unread=unread)
     if not found:
-        raise NotShards("no shard in this folder", shard=str(folder), expected=" or ".join(SUFFIXES), found="none")
-    found.sort()
+        named = passed_over.left_out()
+        raise NotShards(
+            "no shard in this folder",
+            shard=str(folder),
+            expected=" or ".join(SUFFIXES),
+            found=f"none; passed over {named}" if named else "none",
+        )
     place = str(folder)
-    return _shard_set(
+    shard_set = _shard_set(
         [os.path.join(place, path) for path in found], [os.path.join(place, path) for path in _holes(found)]
     )
+    return replace(shard_set, passed_over=passed_over)
 
 
 def _holes(paths: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ a shard `write`'s. Image bytes are stored as they are.
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,9 @@ from shards.faults import Fault
 from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.atomic import publish_bytes, publishing_folder
+from shards.io.folders import PassedOver, walk
+from shards.member_names import split_name, storable
+from shards.packing.target import class_lines
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, check_shard_size, write_shards
 
@@ -31,32 +34,38 @@ class PackReport:
         classes: names by label; none for a store.
         ignored: files whose name is not an image's, or that stand in no class folder.
         faults: images left out and why; their `shard` is the file, relative to the folder.
+        passed_over: all that is no image's file, ``ignored`` files by suffix among it.
+        renamed: the keys of files whose own name no reader would give back, by file.
     """
 
     samples: dict[str, int]
     classes: tuple[str, ...]
     ignored: int
     faults: tuple[Fault, ...]
+    passed_over: PassedOver
+    renamed: dict[str, str]
 
 
 def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
     """Pack every readable image below ``source``, sorted by path, into ``out``, which appears whole or not at all.
 
     A key is the file's path without its extension, other dots of the file name made ``_``; where two files
-    would have one key, the later gets ``_2``, ``_3`` ... at its end.
+    would have one key, the later gets ``_2``, ``_3`` ... at its end. A key that no reader would give back is changed
+    (`readable`), and reported.
 
     Raises:
         Misuse: ``out`` holds something, or lies in ``source`` or the other way round.
         ShardError: no image is readable.
     """
     check_request(source, out, shard_size)
-    paths, ignored = image_files(source)
+    paths, passed_over = image_files(source)
     faults: list[Fault] = []
     keys = dict(zip(paths, keys_of(paths), strict=True))
     samples = ([(keys[path] + Path(path).suffix, data)] for path, data in _readable_images(source, paths, faults))
     with publishing_folder(out) as folder:
         n_samples = _write(folder, samples, shard_size, source)
-    return PackReport({"": n_samples}, (), ignored, tuple(faults))
+    ignored = _ignored(passed_over)
+    return PackReport({"": n_samples}, (), ignored, tuple(faults), passed_over, _renamed(keys))
 
 
 def pack_target(
@@ -82,8 +91,9 @@ def pack_target(
     """
     check_request(source, out, shard_size)
     _check_split(split)
-    paths, ignored = image_files(source)
-    classes = tuple(sorted(entry.name for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."))
+    paths, passed_over = image_files(source)
+    classes = _class_folders(source)
+    lines = class_lines(classes, str(source))
     in_class = [path for path in paths if "/" in path]
     faults: list[Fault] = []
     readable = [path for path, _ in _readable_images(source, in_class, faults)]
@@ -95,45 +105,73 @@ def pack_target(
             samples = _labelled(source, [part[place] for place in turn], keys, classes)
             if part:
                 _write(folder / name, samples, shard_size, source)
-        publish_bytes(
-            folder / "classes.txt", "".join(f"{name}\n" for name in classes).encode("utf-8", "surrogateescape")
-        )
+        publish_bytes(folder / "classes.txt", lines)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
-    return PackReport(counts, classes, ignored + len(paths) - len(in_class), tuple(faults))
+    ignored = _ignored(passed_over) + len(paths) - len(in_class)
+    return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys))
 
 
-def image_files(source: Path) -> tuple[list[str], int]:
-    """Images below ``source`` by their names, as sorted relative paths with ``/``, and how many other files there are.
+def image_files(source: Path) -> tuple[list[str], PassedOver]:
+    """Images below ``source`` by their names, as sorted relative paths with ``/``, and what else there is."""
+    return walk(source, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
 
-    Hidden files and folders are passed over; links to folders are not followed.
-    """
-    images, others = [], 0
-    for place, folders, files in os.walk(source):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if not name.startswith(".") and Path(name).suffix[1:].lower() in IMAGE_SUFFIXES:
-                images.append(Path(place, name).relative_to(source).as_posix())
-            else:
-                others += 1
-    return sorted(images), others
+
+def _ignored(passed_over: PassedOver) -> int:
+    return passed_over.hidden_files + sum(passed_over.others.values()) + len(passed_over.special_files)
+
+
+def _class_folders(source: Path) -> tuple[str, ...]:
+    """The names of the class folders, sorted; a link is none, and a class less is another task."""
+    folders = [entry for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."]
+    linked = sorted(storable(folder.name) for folder in folders if folder.is_symlink())
+    if linked:
+        problem, todo = "a class folder is a link, and links are not followed", "put the folder itself there"
+        raise ShardError(problem, shard=str(source), found=", ".join(linked[:5]), todo=todo)
+    for folder in folders:
+        next(folder.iterdir(), None)  # one that cannot be listed is an error, not an empty class
+    return tuple(sorted(folder.name for folder in folders))
 
 
 def keys_of(paths: Iterable[str]) -> list[str]:
-    """One key a path, all different.
+    """One key a path, all different, each one that a reader gives back.
 
-    >>> keys_of(["a/x.1.jpg", "a/x_1.jpg", "b/x.png"])
-    ['a/x_1', 'a/x_1_2', 'b/x']
+    >>> keys_of(["a/x.1.jpg", "a/x_1.jpg", "b/x.png", "__b__/x.png"])
+    ['a/x_1', 'a/x_1_2', 'b/x', '_b__/x']
     """
-    keys: dict[str, None] = {}
+    keys: list[str] = []
+    taken: set[str] = set()
     for path in paths:
-        folder, slash, name = path.rpartition("/")
-        wanted = folder + slash + Path(name).stem.replace(".", "_")
+        wanted = readable(plain_key(path))
         key, number = wanted, 1
-        while key in keys:
+        while storable(key) in taken:  # as a reader tells them apart
             number += 1
             key = f"{wanted}_{number}"
-        keys[key] = None
-    return list(keys)
+        taken.add(storable(key))
+        keys.append(key)
+    return keys
+
+
+def plain_key(path: str) -> str:
+    """A file's path without its extension, other dots of the file's name made ``_``."""
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + Path(name).stem.replace(".", "_")
+
+
+def readable(key: str) -> str:
+    r"""``key``, or the nearest that readers give back: no ``__x__`` at the beginning, no folder of a dot and a newline.
+
+    >>> readable("__m__/y"), readable("v1.0\nx/y"), readable("a/__m__/y")
+    ('_m__/y', 'v1.0_x/y', 'a/__m__/y')
+    """
+    if split_name(f"{key}.x") == (key, "x"):
+        return key
+    return re.sub("^__+", "_", key).replace("\n", "_")
+
+
+def _renamed(keys: dict[str, str]) -> dict[str, str]:
+    """The files that have another key than their names say, for a reader's sake, and those keys."""
+    wanted = {path: plain_key(path) for path in keys}
+    return {storable(path): storable(keys[path]) for path, key in wanted.items() if readable(key) != key}
 
 
 def divide(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
@@ -190,7 +228,9 @@ def check_request(source: Path, out: Path, shard_size: int) -> None:
 
 
 def _check_split(split: tuple[float, ...]) -> None:
-    if len(split) != len(SPLITS) or min(split) < 0 or split[0] == 0 or abs(sum(split) - 1) > 1e-9:
+    # Written so that a share that is no number fails, too.
+    fits = len(split) == len(SPLITS) and all(0 <= share <= 1 for share in split) and split[0] > 0
+    if not fits or not abs(sum(split) - 1) <= 1e-9:
         raise Misuse(
             "this is no split",
             expected="three shares that sum to 1, the first above 0",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from shards.errors import Misuse, ShardError
 from shards.io.atomic import publishing_folder
+from shards.io.folders import PassedOver, walk
 from shards.io.images import encode
 from shards.packing.imagefolder import check_request
 from shards.packing.splits import halves
@@ -66,9 +67,10 @@ def pack_stl10(
         if unlabelled is not None:
             write_shards(place / "store", _unlabelled(unlabelled), shard_size=shard_size)
         counts = write_target(place / "target", splits, classes, shard_size=shard_size)
-    if unlabelled is None:
-        return Stl10Report(0, counts, classes, (f"{source}: has no unlabeled_X.bin, so there is no store",))
-    return Stl10Report(len(unlabelled), counts, classes, ())
+    notes = [f"{source}: has no unlabeled_X.bin, so there is no store"] if unlabelled is None else []
+    passed_over = unread(source).text()
+    notes += [f"{source}: passed over {passed_over}"] if passed_over else []
+    return Stl10Report(0 if unlabelled is None else len(unlabelled), counts, classes, tuple(notes))
 
 
 def _unlabelled(planes: Planes) -> Iterator[Sample]:
@@ -90,6 +92,10 @@ IMAGE_BYTES = 3 * SIDE * SIDE
 #: What the archive of STL-10 unpacks to; the folder above it may be named as well.
 FOLDER = "stl10_binary"
 _GET = "unpack stl10_binary.tar.gz there, or let --download fetch it"
+#: The files of the archive.
+_FILES = {"class_names.txt", "fold_indices.txt", "unlabeled_X.bin"} | {
+    f"{part}_{what}.bin" for part in ("train", "test") for what in "Xy"
+}
 _NUMBER = re.compile("[0-9]{1,9}")
 
 Planes = npt.NDArray[np.uint8]
@@ -117,6 +123,11 @@ def locate(folder: Path) -> Path:
     if not folder.is_dir():
         raise Misuse("no such folder", shard=str(folder), todo=_GET)
     return folder / FOLDER if (folder / FOLDER).is_dir() else folder
+
+
+def unread(folder: Path) -> PassedOver:
+    """What lies beside the binary files."""
+    return walk(folder, _FILES.__contains__)[1]
 
 
 def pixels(planes: Planes) -> Planes:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
+from shards.errors import ShardError
 from shards.io.atomic import publish_bytes
 from shards.shuffle import Rows, permutation
 from shards.tar.writer import Sample, write_shards
@@ -20,9 +21,26 @@ def write_target(
     folder: Path, splits: Mapping[str, Iterable[Sample]], classes: Sequence[str], *, shard_size: int
 ) -> dict[str, int]:
     """Write the splits as ``folder``/train, /val and /test, and the names of the classes; return samples by split."""
+    lines = class_lines(classes, str(folder))
     counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
-    publish_bytes(folder / "classes.txt", "".join(f"{name}\n" for name in classes).encode())
+    publish_bytes(folder / "classes.txt", lines)
     return counts
+
+
+def class_lines(classes: Sequence[str], place: str) -> bytes:
+    """What classes.txt holds: a name a line, the line's number being the label.
+
+    Args:
+        place: where the names are from, for the message.
+
+    Raises:
+        ShardError: a name is no line, so that every label behind it would name another class.
+    """
+    odd = next((name for name in classes if name.splitlines() != [name]), None)
+    if odd is not None:
+        todo = "rename it: classes.txt has a class a line"
+        raise ShardError("the name of a class", shard=place, expected="a line of text", found=ascii(odd), todo=todo)
+    return "".join(f"{name}\n" for name in classes).encode("utf-8", "surrogateescape")
 
 
 def shuffled(rows: Rows, split: str, seed: int) -> Rows:

@@ -144,7 +144,7 @@ def _writing(out: Path) -> Iterator[None]:
         with locked(out):
             yield
     except OSError as error:
-        problem, place = f"cannot write ({error.strerror})", str(out)
+        problem, place = f"cannot write ({error.strerror})", str(error.filename or out)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise NoSpace(problem, shard=place, todo="make room and run the same rewrite again") from error
         raise ShardError(problem, shard=place, todo="mend that and run the same rewrite again") from error

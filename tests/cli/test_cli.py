@@ -190,6 +190,24 @@ def test_index_reports_and_strict_fails(tmp_path):
     assert "1 faults" in err
 
 
+def test_what_was_passed_over_is_printed(tmp_path):
+    """By both verbs that walk a folder, for people and as JSON."""
+    (tmp_path / "in" / "__m__").mkdir(parents=True)
+    for name in ("a.png", "__m__/b.png"):
+        (tmp_path / "in" / name).write_bytes(toyset.png(toyset.digits()[0][0]))
+    (tmp_path / "in" / "link").symlink_to(tmp_path)
+    out, err = curate("pack", "imagefolder", tmp_path / "in", "--out", tmp_path / "s")
+    assert out.splitlines()[1] == "passed over: 1 linked folder (link)"
+    assert err == "renamed: __m__/b.png has the key _m__/b; readers pass over its own\n"
+    (tmp_path / "s" / "1.TAR").write_bytes(b"")
+    (tmp_path / "s" / "notes.txt").write_bytes(b"")
+    out, err = curate("index", tmp_path / "s")
+    assert "faults: 1 passed-over\npassed over: 1 shard in a form that is not read (1.TAR), 1 .txt\n" in out
+    out, _ = curate("index", tmp_path / "s", "--json")
+    assert json.loads(out)["passed_over"]["unread"] == ["1.TAR"]
+    assert json.loads(out)["samples"] == 2
+
+
 def test_export_beside_curated_shards(world):
     """DALI's index files; nothing asked for is misuse; a set without uids is one line."""
     folder, *_ = world
@@ -254,7 +272,21 @@ def test_dry_run_forecasts_and_writes_nothing(world, tmp_path):
         (["prune", "."], 2, "--out"),
         (["index", "."], 1, "tar"),
         (["pack", "imagefolder", ".", "--out", "x"], 2, "lie in one another"),
-        (["pack", "imagefolder", ".", "--out", "../x", "--target", "--split", "1,2"], 2, "expected three shares"),
+        *(
+            (["pack", "imagefolder", ".", "--out", "../x", "--target", "--split", split], 2, "hares")
+            for split in (
+                "1,2",
+                "",
+                "nan,0.5,0.5",
+                "0.5,nan,0.5",
+                "inf,0,0",
+                "-1,1,1",
+                "0.5,0.5,0.5",
+                "1,0,0,0",
+                "a,b,c",
+            )
+        ),
+        (["pack", "imagefolder", ".", "--out", "../x", "--split", "1,0,0"], 2, "only with --target"),
     ],
 )
 def test_mistakes_are_one_line_and_a_code(arguments, code, text, tmp_path, monkeypatch):

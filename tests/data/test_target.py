@@ -10,6 +10,8 @@ from shard_makers import write_tar
 from curate.data.decode import Decoder
 from curate.data.target import is_labelled, label_of, load_split, open_target
 from curate.errors import CurateError
+from curate.evaluation.evaluate import Protocol, evaluate
+from curate.runs.pretrain import pretrain
 
 GREY = Decoder(16, "grey")
 
@@ -113,3 +115,44 @@ def test_the_fingerprint_is_of_content_and_not_of_place(tmp_path):
 def test_a_label_is_one_integer(text, label):
     """Spaces around it do not matter."""
     assert label_of(text) == label
+
+
+def test_labels_that_are_words_are_called_so(tmp_path):
+    """Not "no labels": what was found, where, and what to do; who needs no labels goes on without."""
+    target = one_shard(tmp_path, [("a.png", png(0)), ("a.cls", b"cat"), ("b.png", png(1)), ("b.cls", b"d\xf6g\n")])
+    train = load_split(target, "train", GREY)
+    assert train.labels is None
+    assert len(train.pixels) == 2
+    expected = "train/: none of its 2 labels (.cls members) is a number, the first is 'cat', of a; write the class's"
+    assert train.words.startswith(expected)
+
+
+def test_a_run_on_words_is_told_what_to_do(tmp_path):
+    """Before training; by the meta-loss that needs no labels it trains."""
+    toyset.make_store(tmp_path / "store", 32)
+    members = [(f"{i}.{kind}", body) for i in range(8) for kind, body in (("png", png(i)), ("cls", b"cat"))]
+    one_shard(tmp_path / "target", members)
+    with pytest.raises(
+        CurateError, match=r"target/train/: none of its 8 labels .*'cat', of 0; .* --meta-loss self-sup"
+    ):
+        toyset.run_on(tmp_path, tmp_path / "run", meta_loss="prototypical")
+    toyset.run_on(tmp_path, tmp_path / "run", epochs=1)
+
+
+def test_an_evaluation_on_words_is_told_what_to_do(tmp_path):
+    """As "no labels" it sent people to look for members that are there."""
+    toyset.make_store(tmp_path / "store", 32)
+    toyset.make_target(tmp_path / "target", 20)
+    pretrain(str(tmp_path / "store"), tmp_path / "net", {**toyset.applicable("uniform", toyset.FAST), "epochs": 1})
+    members = [(f"{i}.{kind}", body) for i in range(8) for kind, body in (("png", png(i)), ("cls", b"cat"))]
+    for split in ("train", "val", "test"):
+        write_tar(tmp_path / "words" / split / "000000.tar", members)
+    with pytest.raises(CurateError, match=r"words/train/: none of its 8 labels"):
+        evaluate(tmp_path / "net", str(tmp_path / "words"), Protocol(device="cpu"))
+
+
+def test_what_a_split_passed_over_is_noted(tmp_path):
+    """A linked folder of more shards, beside those that are read."""
+    toyset.make_target(tmp_path / "target", 10)
+    (tmp_path / "target" / "train" / "more").symlink_to(tmp_path / "target" / "val")
+    assert open_target(tmp_path / "target").notes == ("of the target's train/ was passed over: 1 linked folder (more)",)

@@ -136,6 +136,50 @@ class TestShards:
             list(map_shards(str, [1], 0))
 
 
+class TestPassedOver:
+    def test_what_a_folder_holds_besides_is_told(self, tmp_path: Path) -> None:
+        put(tmp_path / "s", "0.tar", THREE)
+        put(tmp_path / "elsewhere", "1.tar", THREE)
+        (tmp_path / "s" / "link").symlink_to(tmp_path / "elsewhere")
+        unread = ("1.TAR", "2.tar.zst", "3.tar.bz2", "4.tar.xz", "5.Tar.Gz", "6.txz")
+        for name in (*unread, "0.tar.md5", "0.json", ".x.tar", "more/tar", "more/y.tar.partial"):
+            (tmp_path / "s" / name).parent.mkdir(exist_ok=True)
+            (tmp_path / "s" / name).write_bytes(b"")
+        os.mkfifo(tmp_path / "s" / "pipe.tar")
+        put(tmp_path / "s" / ".new.partial", "0.tar", THREE)  # what a killed `pack` leaves
+        index, report = indexed(tmp_path / "s")
+        assert len(index) == 3
+        told = {
+            (fault.shard, fault.detail.removesuffix(", so nothing of it is in the index")) for fault in report.faults
+        }
+        assert told == {
+            ("link", "is a linked folder"),
+            ("pipe.tar", "is a special file"),
+            *((name, "is a shard in a form that is not read") for name in unread),
+        }
+        assert report.record()["passed_over"] == {
+            "linked_folders": ("link",),
+            "unreadable_folders": (),
+            "special_files": ("pipe.tar",),
+            "unread": unread,
+            "hidden_folders": 1,
+            "hidden_files": 1,
+            "others": {"": 1, ".json": 1, ".tar.md5": 1, ".tar.partial": 1},
+        }
+
+    def test_a_folder_without_a_shard_names_what_may_have_been_meant(self, tmp_path: Path) -> None:
+        (tmp_path / "0.tar.zst").write_bytes(b"")
+        expected = r"found none; passed over 1 shard in a form that is not read \(0.tar.zst\)"
+        with pytest.raises(NotShards, match=expected):
+            indexed(tmp_path)
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
+        """Opening it would wait for a writer."""
+        os.mkfifo(tmp_path / "0.tar")
+        with pytest.raises(NotShards, match=r"0\.tar: .*no regular file"):
+            indexed(tmp_path / "0.tar")
+
+
 class TestFile:
     def test_an_index_comes_back_as_it_was_saved(self, tmp_path: Path) -> None:
         put(put(tmp_path, "s/0.tar", THREE), "s/1.tar", [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3")])

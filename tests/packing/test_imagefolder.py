@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,8 @@ from PIL import Image
 from shard_makers import indexed, read_set, tree
 
 from shards.errors import Misuse, ShardError
-from shards.packing.imagefolder import divide, keys_of, pack_folder, pack_target, shares
+from shards.member_names import split_name
+from shards.packing.imagefolder import divide, keys_of, pack_folder, pack_target, plain_key, readable, shares
 from shards.stream import samples
 
 
@@ -149,7 +152,13 @@ def test_a_division_depends_on_the_seed_and_not_on_other_classes() -> None:
     assert divide(cats, ("cat",), (0.5, 0.25, 0.25), 1) != alone
 
 
-@pytest.mark.parametrize("split", [(0.5, 0.5, 0.5), (0.0, 0.5, 0.5), (1.2, -0.2, 0.0), (0.5, 0.5)])
+@pytest.mark.parametrize(
+    "split",
+    [
+        *[(0.5, 0.5, 0.5), (0.0, 0.5, 0.5), (1.2, -0.2, 0.0), (0.5, 0.5), (), (0.25, 0.25, 0.25, 0.25)],
+        *[(math.nan, 0.5, 0.5), (0.5, math.nan, 0.5), (math.inf, 0.0, 0.0), (math.inf, -math.inf, 1.0)],
+    ],
+)
 def test_a_split_that_is_none_is_refused(classes: Path, tmp_path: Path, split: tuple[float, ...]) -> None:
     with pytest.raises(Misuse, match=r"this is no split .*for example 0\.4,0\.2,0\.4"):
         pack_target(classes, tmp_path / "out", split=split)  # type: ignore[arg-type]
@@ -184,3 +193,56 @@ def test_a_failure_while_packing_leaves_no_folder(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["classes"]
     assert pack_folder(classes, tmp_path / "out").samples == {"": 15}
+
+
+class TestNothingIsLeftOutInSilence:
+    def test_a_linked_folder_is_named_and_the_rest_counted(self, tmp_path: Path) -> None:
+        source = write(tmp_path / "in", {"a.png": png(1), "b.txt": b"", "c.CR2": b"", "README": b"", ".git/x.png": b""})
+        write(tmp_path / "elsewhere", {"y.png": png(2)})
+        (source / "link").symlink_to(tmp_path / "elsewhere")
+        os.mkfifo(source / "pipe.png")
+        found = pack_folder(source, tmp_path / "out").passed_over
+        assert (found.linked_folders, found.special_files) == (("link",), ("pipe.png",))
+        assert (found.hidden_folders, found.hidden_files) == (1, 0)
+        assert found.others == {"": 1, ".cr2": 1, ".txt": 1}
+
+    def test_a_linked_class_is_refused_by_name(self, classes: Path, tmp_path: Path) -> None:
+        """A class less is another task, and its folder looked like an empty class."""
+        (classes / "emu").symlink_to(classes / "dog")
+        with pytest.raises(ShardError, match=r"a class folder is a link.*found emu"):
+            pack_target(classes, tmp_path / "out")
+
+    def test_a_folder_that_cannot_be_listed_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = write(tmp_path / "in", {"a.png": png(1), "shut/b.png": png(2)})
+        scandir = os.scandir
+
+        def shut(path: str) -> object:
+            if str(path).endswith("shut"):
+                raise PermissionError(13, "Permission denied", path)
+            return scandir(path)
+
+        monkeypatch.setattr("os.scandir", shut)
+        assert pack_folder(source, tmp_path / "out").passed_over.unreadable_folders == ("shut",)
+
+    def test_every_image_that_is_packed_is_indexed(self, tmp_path: Path) -> None:
+        """Under names that readers pass over, none was."""
+        names = ["__m__/y.png", "_m__/y.png", "____/z.png", "v1.0\nb/x.png", "a/__m__/y.png", "n\nn/x.png", "__a.png"]
+        names += [b"caf\xe9.png".decode("utf-8", "surrogateescape"), "caf\\xe9.png"]
+        source = write(tmp_path / "in", {name: png(place) for place, name in enumerate(names)})
+        report = pack_folder(source, tmp_path / "out")
+        assert report.samples == {"": len(names)}
+        assert len(indexed(tmp_path / "out")) == len(names)
+        assert report.renamed == {"__m__/y.png": "_m__/y", "____/z.png": "_/z", "v1.0\nb/x.png": "v1.0_b/x"}
+
+    @given(st.lists(st.text("_a.\n /é", min_size=1, max_size=6), min_size=1, max_size=3))
+    def test_a_key_comes_back_from_a_reader(self, parts: list[str]) -> None:
+        key = readable(plain_key("/".join(["x", *parts, "y.png"]).removeprefix("x/")))
+        assert split_name(f"{key}.png") == (key, "png")
+
+    @pytest.mark.parametrize("letter", ["\n", "\r", "\x0b", "\u2028"])
+    def test_the_name_of_a_class_is_one_line(self, classes: Path, tmp_path: Path, letter: str) -> None:
+        """Three lines of two classes would name the wrong one for every label behind them."""
+        (classes / "cat").rename(classes / f"c{letter}at")
+        with pytest.raises(ShardError, match=r"the name of a class \(expected a line of text, found 'c.*rename it"):
+            pack_target(classes, tmp_path / "out")
+        assert not (tmp_path / "out").exists()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from decathlon_makers import GAPS, change, held, jpeg, make_root
+from decathlon_makers import GAPS, change, held, jpeg, make_domain, make_root
 from hypothesis import given
 from hypothesis import strategies as st
 from shard_makers import indexed, tree
@@ -185,6 +185,27 @@ def test_the_verb_prints_what_was_packed_and_says_what_was_not(root: Path, tmp_p
     result = CliRunner().invoke(command, asked, catch_exceptions=False)
     assert result.stdout == "store: 12 imagenet12, 0 dtd\ntargets/dtd: 6 train, 6 val, 6 test\n"
     assert result.stderr == "note: svhn: annotations but no images, left out\n"
+
+
+def test_what_no_annotation_names_is_told(root: Path, tmp_path: Path) -> None:
+    """Links that annotations lead through are read, and no loss."""
+    data = root / "data"
+    (data / "dtd" / "train" / "0001").rename(tmp_path / "moved")
+    (data / "dtd" / "train" / "0001").symlink_to(tmp_path / "moved")
+    (data / "dtd" / "more").symlink_to(tmp_path / "moved")
+    (data / "svhn" / "train" / "spare.jpg").write_bytes(jpeg(1))
+    (root / "annotations" / "ucf101_train.json").write_text("{}")
+    assert pack_decathlon(root, tmp_path / "out").notes == (
+        "ucf101: annotations of one of train and val, left out",
+        "data/dtd: no annotation of train or val names 1 linked folder (more)",
+        "data/svhn: no annotation of train or val names 1 .jpg",
+    )
+
+
+def test_a_domain_whose_files_readers_pass_over_is_refused(root: Path, tmp_path: Path) -> None:
+    make_domain(root, "__x__", 4, 1)
+    with pytest.raises(ShardError, match=r"the name of a domain \(expected no __name__.*found __x__"):
+        pack_decathlon(root, tmp_path / "out")
 
 
 @pytest.mark.parametrize("text", ["", " , "])

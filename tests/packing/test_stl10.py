@@ -193,6 +193,13 @@ def test_the_verb_prints_what_was_packed(binaries: Path, tmp_path: Path) -> None
     }
 
 
+def test_what_lies_beside_the_files_is_told(binaries: Path, tmp_path: Path) -> None:
+    (binaries / "unlabeled_X.bin.gz").write_bytes(b"")
+    found = pack_stl10(binaries, tmp_path / "out").notes
+    assert len(found) == 1
+    assert found[0].endswith(": passed over 1 .gz")
+
+
 def test_a_download_without_a_network_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Port 1 of this machine refuses at once."""
     monkeypatch.setattr(STL10, "url", "http://127.0.0.1:1/stl10_binary.tar.gz")

@@ -69,15 +69,26 @@ def domains(root: Path) -> tuple[str, ...]:
     Raises:
         Misuse: ``root`` holds none, or one whose name is no domain's.
     """
+    found = tuple(sorted(set.intersection(*_annotated(root))))
     folder = root / "annotations"
-    named = [{path.name.removesuffix(f"_{split}.json") for path in folder.glob(f"*_{split}.json")} for split in SPLITS]
-    found = tuple(sorted(set.intersection(*named)))
     if not found:
         expected = "annotations/<domain>_train.json and _val.json"
         raise Misuse("no folder of the decathlon's layout", shard=str(root), expected=expected, found="no such pair")
     for name in found:
         check_name(name, str(folder))
     return found
+
+
+def halved(root: Path) -> tuple[str, ...]:
+    """The domains that have annotations for one of train and val alone, sorted."""
+    train, val = _annotated(root)
+    return tuple(sorted(train ^ val))
+
+
+def _annotated(root: Path) -> list[set[str]]:
+    """The names of the domains that have annotations, for train and for val."""
+    folder = root / "annotations"
+    return [{path.name.removesuffix(f"_{split}.json") for path in folder.glob(f"*_{split}.json")} for split in SPLITS]
 
 
 def read_domain(root: Path, domain: str) -> tuple[Annotated, Annotated]:

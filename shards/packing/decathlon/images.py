@@ -5,8 +5,10 @@ Owns where a domain's files are and whether they are all there. What is done wit
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import ShardError
+from shards.indexing.sample import IMAGE_SUFFIXES
+from shards.io.folders import PassedOver, walk
 from shards.io.mapped import Buffer, opening
 from shards.io.shard_set import SUFFIXES
 from shards.packing.decathlon.annotations import Annotated
@@ -54,6 +58,19 @@ def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
         bodies, sizes = _places(source.buffer, split)
         _check_present(bodies >= 0, split, place)
         yield lambda row: bytes(source.buffer[bodies[row] : bodies[row] + sizes[row]])
+
+
+def unnamed(root: Path, domain: str, files: set[str]) -> PassedOver:
+    """What the folder of a domain holds besides ``files``, paths from ``root``; nothing where it is a tar."""
+    place = data_of(root, domain)
+    if place is None or not place.is_dir():
+        return PassedOver()
+    found, passed_over = walk(place, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
+    others = Counter(Path(path).suffix.lower() for path in found if f"data/{domain}/{path}" not in files)
+    # A link is followed where annotations lead through it.
+    links = {path: f"data/{domain}/{path}/" for path in passed_over.linked_folders}
+    linked = tuple(path for path, start in links.items() if not any(file.startswith(start) for file in files))
+    return replace(passed_over, linked_folders=linked, others=dict(Counter(passed_over.others) + others))
 
 
 def _places(buffer: Buffer, split: Annotated) -> tuple[Ints, Ints]:

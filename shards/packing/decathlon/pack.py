@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -25,9 +26,10 @@ from shards.io import shard_set
 from shards.io.atomic import publishing_folder
 from shards.io.images import PictureError, decode
 from shards.io.json_files import publish_json
+from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon.annotations import Annotated
-from shards.packing.decathlon.images import data_of, reading
+from shards.packing.decathlon.images import data_of, reading, unnamed
 from shards.packing.imagefolder import check_request
 from shards.packing.splits import halves
 from shards.packing.target import shuffled, write_counted, write_target
@@ -109,7 +111,9 @@ def pack_decathlon(
             name: _write_target(root, folder / "targets" / name, target, findings, seed, shard_size)
             for name, target in planned.items()
         }
-    return DecathlonReport(counts, splits, tuple(findings.faults), (*findings.notes, *_size_notes(findings)))
+    splits_read = [split for split, _ in stored] + [one for each in planned.values() for one in (each.train, each.val)]
+    notes = (*findings.notes, *_size_notes(findings), *_unnamed_notes(root, splits_read))
+    return DecathlonReport(counts, splits, tuple(findings.faults), notes)
 
 
 def _chosen(
@@ -127,6 +131,7 @@ def _chosen(
         return tuple(dict.fromkeys(targets))
     others = [name for name in found if name != source]
     findings.notes += [f"{name}: annotations but no images, left out" for name in others if not data_of(root, name)]
+    findings.notes += [f"{name}: annotations of one of train and val, left out" for name in decathlon.halved(root)]
     return tuple(name for name in others if data_of(root, name))
 
 
@@ -156,10 +161,26 @@ def _stored(root: Path, source: str, mix: Sequence[str], targets: dict[str, Targ
     return stored
 
 
+def _unnamed_notes(root: Path, splits: Sequence[Annotated]) -> Iterator[str]:
+    """What lies in the folders of the domains and is named by none of their annotations."""
+    named: dict[str, set[str]] = {}
+    for split in splits:
+        named.setdefault(split.domain, set()).update(split.files.to_pylist())
+    for domain in {split.domain for split in splits} - {split.domain for split in splits if split.split == "val"}:
+        with suppress(ShardError):  # no image of this val is used; it only explains what lies there
+            named[domain].update(decathlon.read_split(root, domain, "val").files.to_pylist())
+    for domain, files in named.items():
+        if passed_over := unnamed(root, domain, files).text():
+            yield f"data/{domain}: no annotation of train or val names {passed_over}"
+
+
 def _check(root: Path, split: Annotated) -> None:
-    """Refuse what would stop the packing half way: files that are missing, two images of one key."""
+    """Refuse what would stop the packing half way, or be lost: files missing, a key twice or passed over by readers."""
     with reading(root, split):
         pass
+    if split_name(f"{split.domain}/x.jpg") is None:
+        expected, todo = "no __name__, whose files readers pass over", "rename it in data/ and annotations/"
+        raise ShardError("the name of a domain", shard=split.source, expected=expected, found=split.domain, todo=todo)
     counts = pc.value_counts(keys_of(split.files))
     place = pc.index(pc.greater(counts.field("counts"), 1), True).as_py()
     if place >= 0:
