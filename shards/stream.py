@@ -20,11 +20,12 @@ import pyarrow as pa
 from shards import shuffle
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
-from shards.indexing.members import Bodies, members_of_bytes, members_of_shard
+from shards.indexing.members import Bodies, Parts, members_of_bytes, members_of_shard, parts_of, walked_shard
 from shards.io import remote
 from shards.io.byte_ranges import OpenShards, opening, read_through, uncompressed
 from shards.io.parallel import ignore_interrupt
 from shards.io.shard_set import locate
+from shards.tar.walk import FILE
 
 Rows = npt.NDArray[np.int64]
 Loaded = TypeVar("Loaded")
@@ -102,18 +103,28 @@ def samples(index: Index, rows: Rows) -> Iterator[Sample]:
             if shard in streamed:
                 held = list(run)
                 found = members_of_shard(location, shard, [line["key"] for _, line in held])
-                yield from (_new_sample(index, line, row) | dict(has) for has, (row, line) in zip(found, held))
+                yield from (dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held))
             else:
+                walked: dict[str, Parts] = {}
                 for row, line in run:
-                    yield _new_sample(index, line, row) | dict(_members_at(location, line, files))
+                    yield dict(_members_at(location, line, files, walked)) | _new_sample(index, line, row)
 
 
-def _members_at(location: str, line: dict[str, Any], files: OpenShards) -> Bodies:
-    """The members of one sample of a shard that can seek."""
+def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: dict[str, Parts]) -> Bodies:
+    """The members of one sample of a shard that can seek.
+
+    Args:
+        walked: what a walk over the shard found, empty before it; filled once a sample's own bytes do not tell all.
+    """
     extents = line["extents"] or [line]
     data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
     found = members_of_bytes(data, line["key"], line["shard"])
-    return next(members_of_shard(location, line["shard"], [line["key"]])) if found is None else found
+    if found is not None:
+        return found
+    if not walked:
+        walked |= walked_shard(location, line["shard"])
+    parts = parts_of(walked, line["key"], line["shard"])
+    return [(part.extension, files.read(location, part.body, part.size)) for part, _ in parts if part.kind == FILE]
 
 
 def is_streamed(index: Index) -> bool:

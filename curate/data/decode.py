@@ -18,6 +18,7 @@ from torchvision.transforms.v2 import functional as F
 from curate.config.resolved import ResolvedImages
 from curate.types import ERRORS
 from shards.io.images import PictureError, decode
+from shards.member_names import RESERVED
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Decoder:
         return math.prod(self.shape)
 
     def __call__(self, samples: list[dict[str, Any]]) -> Pixels:
-        """Decode the image of each sample (its only member that is no ``__name__``)."""
+        """Decode the image of each sample (its only member, beside what the reader says of it)."""
         rows, pictures, bad = [], [], []
         for sample in samples:
             try:
@@ -72,7 +73,7 @@ class Decoder:
 
 def image_bytes(sample: dict[str, Any]) -> bytes:
     """The one member of a sample that was read."""
-    return next(bytes(value) for name, value in sample.items() if not name.startswith("__"))
+    return next(bytes(value) for name, value in sample.items() if name not in RESERVED)
 
 
 def to_pixels(picture: Image.Image, size: int, colour: str) -> Tensor:

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from shards.indexing.sample import image_rank
 from shards.indexing.schema import ROW
+from shards.member_names import RESERVED
 from shards.tar.bulk_walk import Run
-from shards.tar.walk import FOLDER, OTHER, Member
+from shards.tar.walk import FOLDER, Member
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -66,8 +67,8 @@ def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[pa
 
 
 def _is_passed_over(member: Member) -> bool:
-    """Folders and devices are in no sample; only their names may be odd."""
-    return member.kind in (FOLDER, OTHER) and member.name.isascii()
+    """Folders are in no sample; only their names may be odd."""
+    return member.kind == FOLDER and member.name.isascii()
 
 
 def _trimmed(fields: Bytes) -> Bytes:
@@ -101,7 +102,8 @@ def _key_stops(fields: Bytes) -> Ints | None:
 def _same_keys(fields: Bytes, stops: Ints) -> Mask:
     """Shape (n - 1,): which members have the key of the one before."""
     behind = np.arange(fields.shape[1]) > stops[1:, None]
-    same: Mask = ((fields[1:] == fields[:-1]) | behind).all(axis=1)
+    # A key may go on where another ends: "data.v1/0001" begins with "data.", and is not "data".
+    same: Mask = ((fields[1:] == fields[:-1]) | behind).all(axis=1) & (stops[1:] == stops[:-1])
     return same
 
 
@@ -114,8 +116,10 @@ def _texts(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
 
 
 def _images(extensions: pa.DictionaryArray, first: Ints, last: Ints, wanted: str | None) -> Ints | None:
-    """The place of each sample's image; None where one has none or several, or an extension twice."""
+    """The place of each sample's image; None where one has none or several, or an extension twice or reserved."""
     known = extensions.dictionary.to_pylist()
+    if not RESERVED.isdisjoint(known):
+        return None
     codes = extensions.indices.to_numpy().astype(np.int64)
     sample = np.repeat(np.arange(len(first)), last - first + 1)
     if not np.diff(np.sort(sample * len(known) + codes)).all():

@@ -1,4 +1,4 @@
-"""What bodies hold: every image decodes, every ``.json`` parses, every ``.cls`` is an integer.
+"""What bodies hold: every image decodes, every ``.json`` parses, every ``.cls`` is an integer, every text is UTF-8.
 
 Owns the judgement of one body. Which members are judged is told by `shards.indexing.sample`; nothing is changed or
 repaired.
@@ -16,20 +16,24 @@ from shards.io.json_files import from_json
 from shards.io.mapped import Buffer
 from shards.tar.walk import FILE
 
+#: Suffixes of texts, as webdataset decodes them, and one more of captions.
+TEXTS = ("txt", "text", "transcript", "caption")
+SIDECARS = ("json", "cls", *TEXTS)
 IMAGE_FAULTS = frozenset(("empty-member", "not-an-image", "truncated-image", "image-too-large", "unsupported-image"))
 
 
 def check_samples(buffer: Buffer, shard: str, samples: list[Sample], wanted: str | None) -> Iterator[Fault]:
-    """Yield a fault for every image, ``.json`` and ``.cls`` of the samples that does not hold."""
+    """Yield a fault for every image, ``.json``, ``.cls`` and text of the samples that does not hold."""
     for sample in samples:
-        images = sample.images(wanted)
+        images = {part.start for part in sample.images(wanted)}
         for part in sample.parts:
+            is_image = part.start in images
             # An empty image is told without looking inside.
-            if part.kind != FILE or (part in images and part.size == 0):
+            if part.kind != FILE or (is_image and part.size == 0):
                 continue
-            if part in images or part.suffix in ("json", "cls"):
+            if is_image or part.suffix in SIDECARS:
                 data = bytes(buffer[part.body : part.body + part.size])
-                wrong = image_fault(data) if part in images else sidecar_fault(part.suffix, data)
+                wrong = image_fault(data) if is_image else sidecar_fault(part.suffix, data)
                 if wrong is not None:
                     yield Fault(wrong[0], shard, sample.key, part.start, f"{part.name}: {wrong[1]}")
 
@@ -44,12 +48,17 @@ def image_fault(data: bytes) -> tuple[str, str] | None:
 
 
 def sidecar_fault(suffix: str, data: bytes) -> tuple[str, str] | None:
-    """Kind and detail of what is wrong with a ``json`` or ``cls`` body; None where it holds, or is another thing."""
+    """Kind and detail of what is wrong with a ``json``, ``cls`` or text; None where it holds, or is another thing."""
     if suffix == "json":
         try:
             from_json(data)
         except ValueError as error:
             return "bad-sidecar", f"not JSON ({len(data)} bytes): {type(error).__name__}: {str(error)[:80]}"
+    elif suffix in TEXTS:
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return "bad-sidecar", f"not UTF-8 ({len(data)} bytes): byte 0x{data[error.start]:02x} at {error.start}"
     elif suffix == "cls":
         text = data[:40].strip()
         if not text.removeprefix(b"-").isdigit() or len(data) > 40:

@@ -113,7 +113,7 @@ def build(
     """Index a shard set by reading its headers, the shards in parallel; the same for any number of workers.
 
     Args:
-        check: also decode every image, and parse every ``.json`` and ``.cls``.
+        check: also decode every image, and parse every ``.json``, ``.cls`` and text.
         image: the extension that is the image; None takes the first image in tar order.
         skip_bad: leave out shards that are no tar at all.
 
@@ -129,8 +129,12 @@ def build(
     images = sum((one.images for one in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
     faults += [
+        Fault("unread-shard", path, None, None, f"{path} is not read: unpack it, or compress it with gzip")
+        for path in shard_set.passed_over.unread
+    ]
+    faults += [
         Fault("passed-over", path, None, None, f"is a {what}, so nothing of it is in the index")
-        for what, paths in shard_set.passed_over.named().items()
+        for what, paths in shard_set.passed_over.places().items()
         for path in paths
     ]
     faults += [fault for one in scans for fault in one.faults]

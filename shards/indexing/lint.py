@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator
 
 from shards.faults import Fault
 from shards.indexing.sample import Grouped, Links, Part, Sample
-from shards.member_names import is_hidden, is_safe, split_name, storable
+from shards.member_names import is_hidden, is_reserved, is_safe, split_name, storable
 from shards.tar.bulk_walk import Run, decoded
-from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, Member
+from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member
 
 #: Faults of one kind in one shard that are told one by one; of the rest, how many.
 MOST_TOLD = 1000
 
 
 def member_faults(pieces: Iterable[Run | Member], shard: str, links: Links) -> Iterator[Fault]:
-    """Links, sparse members, and names that are not UTF-8."""
+    """Links, sparse members, members that nobody can read, and names that are not UTF-8."""
     for piece in pieces:
         if isinstance(piece, Run):
             for name, start in zip(decoded(piece.names), piece.starts.tolist(), strict=True):
@@ -37,6 +37,9 @@ def member_faults(pieces: Iterable[Run | Member], shard: str, links: Links) -> I
         elif piece.kind == SPARSE:
             detail = f"{name} is sparse: copied as it stands, never read"
             yield Fault("sparse-member", shard, _key(piece.name), piece.header, detail)
+        elif piece.kind in UNREADABLE:
+            detail = f"{name} is {UNREADABLE[piece.kind]}: belongs to no sample"
+            yield Fault("other-member", shard, _key(piece.name), piece.header, detail)
         yield from _odd_name(piece.name, shard, piece.header)
 
 
@@ -57,8 +60,13 @@ def sample_faults(grouped: Grouped, shard: str, wanted: str | None) -> Iterator[
     Where every one of several samples lacks an image, or holds several, that is said once for the shard.
     """
     for part in grouped.keyless:
-        kind = "hidden-member" if is_hidden(part.name) else "no-extension"
-        yield Fault(kind, shard, None, part.start, f"{part.name} belongs to no sample")
+        if is_hidden(part.name):
+            yield Fault("hidden-member", shard, None, part.start, f"{part.name} is hidden: belongs to no sample")
+        elif is_reserved(part.name):
+            detail = f"{part.name} has an extension that readers keep for themselves: belongs to no sample"
+            yield Fault("reserved-name", shard, None, part.start, detail)
+        else:
+            yield Fault("no-extension", shard, None, part.start, f"{part.name} belongs to no sample")
     imageless, several = [], []
     for sample in grouped.samples:
         yield from _shape_faults(sample, shard)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from shards.errors import ShardsChanged
 from shards.indexing.sample import Part, group, link_targets
 from shards.io.mapped import Buffer, opening
-from shards.tar.walk import FILE, Member, walk
+from shards.tar.walk import FILE, SPARSE, Member, walk
 
 #: Extension (lower case) and body of each member that can be read, in tar order.
 Bodies = list[tuple[str, bytes]]
@@ -39,6 +39,12 @@ def members_of_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator
             yield bodies(source.buffer, parts_of(walked, key, shard))
 
 
+def walked_shard(location: str, shard: str) -> dict[str, Parts]:
+    """The parts of all samples of the shard at a path, by key."""
+    with opening(location) as source:
+        return walked_samples(source.buffer, shard)
+
+
 def walked_samples(buffer: Buffer, shard: str) -> dict[str, Parts]:
     """The parts of all samples of a shard by key."""
     found = [piece for piece in walk(buffer, shard) if isinstance(piece, Member)]
@@ -54,6 +60,15 @@ def parts_of(walked: dict[str, Parts], key: str, shard: str) -> Parts:
             "the sample is not in the shard any more", shard=shard, key=key, todo="index the store again"
         )
     return walked[key]
+
+
+def that_count(parts: Parts) -> Parts:
+    """The parts without those that another of the same extension replaces: of these the last counts, as in tar itself.
+
+    What no reader takes for a member's content (links without a target, symbolic ones) is left as it is.
+    """
+    last = {part.extension: part for kind in (SPARSE, FILE) for part, _ in parts if part.kind == kind}
+    return [(part, member) for part, member in parts if part.kind not in (FILE, SPARSE) or last[part.extension] is part]
 
 
 def bodies(buffer: Buffer, parts: Parts) -> Bodies:

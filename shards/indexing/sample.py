@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from shards.member_names import split_name, storable
 from shards.tar.bulk_walk import Run, decoded
-from shards.tar.walk import FILE, FOLDER, HARD_LINK, OTHER, SPARSE, SYMBOLIC_LINK, Member, members_of
+from shards.tar.walk import FILE, FOLDER, HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member, members_of
 
 #: The last suffix of a member that is taken for an image. What it really is, its bytes say.
 IMAGE_SUFFIXES = frozenset(
@@ -109,22 +109,24 @@ class Grouped:
 def group(pieces: Iterable[Run | Member], links: Links) -> Grouped:
     """Group the members of one shard by key, those that lie apart included.
 
-    Folders and devices are passed over. A symbolic link stays with its sample but is never read, and makes none.
+    Folders, devices and what is of an unknown type are passed over. A symbolic link stays with its sample but is never
+    read, and makes none.
     """
     samples: dict[str, Sample] = {}
     keyless: list[Part] = []
     current = Sample("")
     beginning = "\0"
     for name, start, end, body, size, kind in _contents(pieces, links):
-        if name.startswith(beginning) and "/" not in name[len(beginning) :]:
-            extension = name[len(beginning) :].lower()
+        rest = name[len(beginning) :] if name.startswith(beginning) else "/"
+        if "/" not in rest and not rest.startswith("__"):
+            extension = rest.lower()
         else:
             split = split_name(name)
             if split is None:
                 keyless.append(Part(storable(name), "", "", start, end, body, size, kind))
                 continue
             key, extension = split
-            # What follows the same key and a dot needs no second look, but for names like __this__.
+            # What follows the same key and a dot needs no second look, but for keys and extensions like __this__.
             beginning = "\0" if key.startswith("__") else f"{key}."
             current = _enter(samples, storable(key), current)
         suffix = extension.rpartition(".")[2]
@@ -143,7 +145,7 @@ def _contents(pieces: Iterable[Run | Member], links: Links) -> Iterator[tuple[st
             yield from zip(decoded(piece.names), *places, repeat(FILE))
         elif piece.kind == HARD_LINK and (target := links.get(piece.header)) is not None:
             yield piece.name, piece.header, piece.end, target.body, target.size, target.kind
-        elif piece.kind not in (FOLDER, OTHER):
+        elif piece.kind not in (FOLDER, *UNREADABLE):
             yield piece.name, piece.header, piece.end, piece.body, piece.size, piece.kind
 
 

@@ -63,7 +63,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
         image: the extension that is the image; None takes the first in tar order.
     """
     with opening(locate(root, path)) as source:
-        why = refusal(source.buffer, path)
+        why = refusal(source.buffer, path, source.damage)
         if why is not None:
             return Scan(None, rows_of([], None), Counter(), (why,))
         return _scan(source, path, check, image)
@@ -76,6 +76,9 @@ def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
     faults = [piece for piece in found if isinstance(piece, Fault)]
     if source.damage is not None:
         faults.append(Fault("truncated", path, None, len(source.buffer), f"gzip stream is damaged: {source.damage}"))
+    if source.mismatch is not None:
+        detail = f"{source.mismatch}: all of it is used, some bytes may not be those that were packed"
+        faults.append(Fault("wrong-checksum", path, None, None, detail))
     members = [piece for piece in parts if isinstance(piece, Member)]
     linked = any(member.kind == HARD_LINK for member in members)
     borrows = linked or any(member.borrowed for member in members)

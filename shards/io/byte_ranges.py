@@ -5,23 +5,20 @@ Offsets count the bytes of the uncompressed tar. What the bytes mean is not know
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from shards.errors import ShardsChanged
 from shards.io import remote
+from shards.io.inflate import CHUNK, MAGIC, Inflated
 
 #: Local shards that one reader keeps open.
 MOST_OPEN = 64
-#: Bytes read at a time where a stream is passed over.
-CHUNK = 1 << 20
 
 
 class OpenShards:
@@ -114,11 +111,9 @@ def read_through(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: S
 def read_exactly(stream: IO[bytes], shard: str, size: int, position: int) -> bytes:
     """The next ``size`` bytes of a stream at byte ``position`` of ``shard``; `ShardsChanged` where it ends before."""
     parts, missing = [], size
-    # A damaged gzip ends where it cannot be unpacked any further.
-    with suppress(EOFError, zlib.error, gzip.BadGzipFile):
-        while missing and (part := stream.read(missing)):
-            parts.append(part)
-            missing -= len(part)
+    while missing and (part := stream.read(missing)):
+        parts.append(part)
+        missing -= len(part)
     if missing:
         raise ends_early(shard, position + size, position + size - missing)
     return b"".join(parts)
@@ -143,10 +138,10 @@ def opening(location: str) -> Iterator[BinaryIO]:
 
 
 def uncompressed(stream: IO[bytes]) -> BinaryIO:
-    """The tar in a stream that is a tar or a gzip of one."""
+    """The tar in a stream that is a tar or a gzip of one; a damaged gzip ends where it cannot be unpacked further."""
     buffered = io.BufferedReader(cast(io.RawIOBase, _Readable(stream)), CHUNK)
-    if buffered.peek(2)[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
+    if buffered.peek(2)[:2] == MAGIC:
+        return cast(BinaryIO, io.BufferedReader(Inflated(buffered), CHUNK))
     return cast(BinaryIO, buffered)
 
 

@@ -27,7 +27,7 @@ class PassedOver:
         linked_folders: links to folders, which are not followed.
         unreadable_folders: could not be listed.
         special_files: pipes, sockets and devices of a wanted name, which may have no end.
-        unread: files of the wanted kind in a form that is not read (``0.TAR``, ``0.tar.zst``).
+        unread: files of the wanted kind in a form that is not read (``0.tar.zst``).
         hidden_folders: their names begin with a dot; not entered, so what they hold is not counted.
         hidden_files: their names begin with a dot.
         others: files that are not of the wanted kind, by suffix in lower case.
@@ -41,14 +41,17 @@ class PassedOver:
     hidden_files: int = 0
     others: dict[str, int] = field(default_factory=dict)
 
-    def named(self) -> dict[str, tuple[str, ...]]:
-        """What is rarely meant to be left out, by what it is."""
+    def places(self) -> dict[str, tuple[str, ...]]:
+        """What could not be entered or opened, by what it is."""
         return {
             "linked folder": self.linked_folders,
             "unreadable folder": self.unreadable_folders,
             "special file": self.special_files,
-            "shard in a form that is not read": self.unread,
         }
+
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """What is rarely meant to be left out, by what it is."""
+        return {**self.places(), "unread shard": self.unread}
 
     def left_out(self) -> str:
         """What `named` gives, for people; empty where there is nothing."""

@@ -12,7 +12,6 @@ import os
 import shutil
 import stat
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,10 +19,7 @@ from typing import BinaryIO, cast
 
 from shards.errors import NoSpace, NotShards
 from shards.io import remote
-
-_GZIP = b"\x1f\x8b"
-_GZIP_FORM = 16 + zlib.MAX_WBITS  # zlib's word for "with a gzip header"
-_CHUNK = 1 << 20
+from shards.io.inflate import CHUNK, MAGIC, Inflated
 
 
 @dataclass(frozen=True)
@@ -35,12 +31,14 @@ class Source:
         size: bytes as stored, compressed ones where it is compressed.
         gzip: whether it is stored compressed.
         damage: why decompression stopped early, else None; ``buffer`` holds what came before.
+        mismatch: which checksum of the compressed file does not hold, else None; ``buffer`` holds all.
     """
 
     buffer: Buffer
     size: int
     gzip: bool
     damage: str | None = None
+    mismatch: str | None = None
 
 
 @contextmanager
@@ -54,7 +52,7 @@ def opening(locator: str) -> Iterator[Source]:
     if remote.is_url(locator):
         with _scratch() as copy:
             with remote.opening(locator) as stream, _room(locator):
-                shutil.copyfileobj(stream, copy, _CHUNK)
+                shutil.copyfileobj(stream, copy, CHUNK)
             with _source(copy, locator) as source:
                 yield source
         return
@@ -76,14 +74,16 @@ def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
     file.flush()
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
-    if file.read(2) != _GZIP:
+    if file.read(2) != MAGIC:
         yield Source(_mapped(file), size, False)
         return
     file.seek(0)
     with _scratch() as plain:
+        unpacked = Inflated(file)
         with _room(locator):
-            damage = _decompress(file, plain)
-        yield Source(_mapped(plain), size, True, damage)
+            shutil.copyfileobj(unpacked, plain, CHUNK)
+            plain.flush()
+        yield Source(_mapped(plain), size, True, unpacked.damage, unpacked.mismatch)
 
 
 @contextmanager
@@ -109,24 +109,6 @@ def _mapped(file: BinaryIO) -> Buffer:
     if os.fstat(file.fileno()).st_size == 0:
         return b""
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _decompress(packed: BinaryIO, plain: BinaryIO) -> str | None:
-    """Write out all that can be unpacked, members of a gzip file one after the other; say why where that is not all."""
-    unpacker, rest, begun = zlib.decompressobj(_GZIP_FORM), b"", False
-    try:
-        while rest or (rest := packed.read(_CHUNK)):
-            plain.write(unpacker.decompress(rest, _CHUNK))
-            rest, begun = unpacker.unconsumed_tail, True
-            if unpacker.eof:
-                # Zeros may fill up the last block of a tape or disk.
-                rest = unpacker.unused_data.lstrip(b"\0")
-                unpacker, begun = zlib.decompressobj(_GZIP_FORM), False
-        plain.write(unpacker.flush())
-        plain.flush()
-    except zlib.error as error:
-        return str(error)
-    return "it ends early" if begun and not unpacker.eof else None
 
 
 Buffer = bytes | mmap.mmap

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -36,7 +36,7 @@ _BESIDE = re.compile(
     re.S,
 )
 # What somebody calls a shard, those in forms that are not read included.
-_SHARD_LIKE = re.compile(r".*\.(tar(\.(gz|zst|zstd|bz2|xz|lzma|lz|lz4|z|br))?|tgz|tbz2?|txz|tzst)", re.I | re.S)
+_SHARD_LIKE = re.compile(r".*\.(tar(\.(gz|zst|zstd|bz2|xz|lzma|lz|lz4|z|br))?|tgz|tbz2?|txz|tzst|tlz)", re.I | re.S)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ def resolve(spec: str | Path) -> ShardSet:
     if text.startswith("file:"):
         text = unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", text))
     if remote.is_url(text):
-        return _shard_set(_expand_url(text), ())
+        unread: list[str] = []
+        shard_set = _shard_set(list(_expand_url(text, unread)), ())
+        return replace(shard_set, passed_over=PassedOver(unread=tuple(unread)))
     path = Path(text)
     if path.is_dir():
         return _folder(path)
@@ -97,6 +99,16 @@ def locate(root: str, path: str) -> str:
     return root + path if remote.is_url(root) else os.path.join(root, path)
 
 
+def is_shard(name: str) -> bool:
+    """Whether a file of a folder is one of its shards, by its name."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def is_unread(name: str) -> bool:
+    """Whether a file of a folder is a unread shard here, by its name."""
+    return bool(_SHARD_LIKE.fullmatch(name)) and not is_shard(name)
+
+
 def _expand(text: str, folder: Path | None = None) -> Iterator[str]:
     """The names of a pattern, under ``folder`` where they are relative; a path that exists is no pattern."""
     place = str(folder / text) if folder is not None and not remote.is_url(text) else text
@@ -113,10 +125,13 @@ def _expand(text: str, folder: Path | None = None) -> Iterator[str]:
         raise Misuse(f"malformed pattern ({error})", shard=text, todo="balance its braces") from error
 
 
-def _expand_url(text: str) -> Iterator[str]:
+def _expand_url(text: str, unread: list[str]) -> Iterator[str]:
+    """The shards of a URL; those of a folder that are not read go to ``unread``."""
     for url in _expand(text):
         if url.endswith("/"):
-            yield from (name for name in remote.list_folder(url) if name.endswith(SUFFIXES))
+            listed = remote.list_folder(url)
+            unread += [name for name in listed if is_unread(name)]
+            yield from (name for name in listed if is_shard(name))
         elif url.partition("?")[0].endswith(".txt"):
             folder = url.rpartition("/")[0] + "/"
             for line in _lines(remote.read(url).decode("utf-8")):
@@ -131,7 +146,7 @@ def _lines(text: str) -> list[str]:
 
 def _is_list(path: Path) -> bool:
     """Whether a file is a list of shards: not called a tar, and its beginning is text."""
-    if path.name.endswith(SUFFIXES):
+    if is_shard(path.name):
         return False
     with open(path, "rb") as file:
         beginning = file.read(4096)
@@ -141,9 +156,8 @@ def _is_list(path: Path) -> bool:
 def _folder(folder: Path) -> ShardSet:
     known, passed_over = walk(folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _BESIDE.fullmatch(name)))
     shards = [path for path in known if not _BESIDE.fullmatch(os.path.basename(path))]
-    found = [path for path in shards if path.endswith(SUFFIXES)]
-    unread = tuple(storable(path) for path in shards if not path.endswith(SUFFIXES))
-    passed_over = replace(passed_over, unread=unread)
+    found = [path for path in shards if is_shard(path)]
+    passed_over = replace(passed_over, unread=tuple(storable(path) for path in shards if not is_shard(path)))
     if not found:
         named = passed_over.left_out()
         raise NotShards(
@@ -183,7 +197,7 @@ def _folder_of(path: str) -> str:
     return folder + slash
 
 
-def _shard_set(names: list[str] | Iterator[str], missing: list[str] | tuple[str, ...]) -> ShardSet:
+def _shard_set(names: list[str], missing: Sequence[str]) -> ShardSet:
     """Names as written -> the root they share and the paths below it."""
     names = [name if remote.is_url(name) else os.path.abspath(name) for name in names]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -205,8 +219,5 @@ def _shard_set(names: list[str] | Iterator[str], missing: list[str] | tuple[str,
         root = low[: max(low.rfind("/", 0, n_common) + 1, len(scheme))]
         return ShardSet(root, tuple(name[len(root) :] for name in names), tuple(missing))
     root = os.path.commonpath([os.path.dirname(name) for name in names])
-    return ShardSet(
-        root,
-        tuple(os.path.relpath(name, root) for name in names),
-        tuple(os.path.relpath(os.path.abspath(name), root) for name in missing),
-    )
+    paths, absent = (tuple(os.path.relpath(os.path.abspath(name), root) for name in some) for some in (names, missing))
+    return ShardSet(root, paths, absent)

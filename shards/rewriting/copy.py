@@ -1,6 +1,7 @@
 """Writes one new shard from byte ranges of others: the task that a rewrite maps over its new shards.
 
-Members are copied with their headers. A header is written anew only where the copy would not mean the same: for a
+Members are copied with their headers, but for those that another of the same extension replaces: webdataset refuses to
+read a sample with both. A header is written anew only where the copy would not mean the same: for a
 hard link, a name or size from a global PAX header, a new name. What goes where is `plan`'s decision.
 """
 
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from shards.errors import ShardError
 from shards.indexing.extents import in_blocks, runs_of
-from shards.indexing.members import parts_of, walked_samples
+from shards.indexing.members import parts_of, that_count, walked_samples
 from shards.indexing.sample import Part
 from shards.indexing.scan import Shard
 from shards.io.atomic import placing
@@ -26,7 +27,7 @@ from shards.io.shard_set import locate
 from shards.tar.blocks import blocks_of, stretches
 from shards.tar.hashing_writer import Sink, hashing
 from shards.tar.header import BLOCK
-from shards.tar.header_chain import hash_headers
+from shards.tar.header_chain import hash_headers, may_repeat
 from shards.tar.walk import FILE, HARD_LINK, Member
 from shards.tar.writer import END, header, padding, shard_name
 
@@ -40,7 +41,8 @@ class Draw:
     Args:
         shard: the source.
         prefix: put before the names of its members, with a ``/``; None leaves them as they are.
-        samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``extents``.
+        samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``members``,
+            ``extents``.
     """
 
     shard: Shard
@@ -57,6 +59,7 @@ class Written:
         sha256, xxh3: of the whole file, in hex.
         offsets, sizes: shape (n,), int64, of the samples in it.
         image_offsets: shape (n,), int64; -1 where there is no image.
+        members: shape (n,), int32, of the samples.
         new_headers: members that have another header than in their source.
     """
 
@@ -66,7 +69,12 @@ class Written:
     offsets: Places
     sizes: Places
     image_offsets: Places
+    members: npt.NDArray[np.int32]
     new_headers: int
+
+
+#: Offsets, sizes, image offsets and members of samples that were copied, and the number of their new headers.
+Copied = tuple[Places, Places, Places, npt.NDArray[np.int32], int]
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class CopyTask:
         with placing(path) as file, hashing(file) as sink:
             parts = [_copy(self.root, draw, sink) for draw in draws]
             sink.put(END)
-        offsets, sizes, images, anew = zip(*parts, strict=True)
+        offsets, sizes, images, members, anew = zip(*parts, strict=True)
         return Written(
             Shard(path.name, sink.position, sink.headers.hexdigest(), False, sink.borrows),
             sink.sha256.hexdigest(),
@@ -96,12 +104,13 @@ class CopyTask:
             np.concatenate(offsets),
             np.concatenate(sizes),
             np.concatenate(images),
+            np.concatenate(members),
             sum(anew),
         )
 
 
-def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
-    """Copy one draw; return offsets, sizes and image offsets of its samples, and the number of new headers."""
+def _copy(root: str, draw: Draw, sink: Sink) -> Copied:
+    """Copy one draw."""
     with opening(locate(root, draw.shard.path)) as source:
         starts, sizes = runs_of(draw.samples)
         end = int((starts + sizes).max())
@@ -110,13 +119,15 @@ def _copy(root: str, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, in
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
         as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
         headers = sink.headers.copy()
-        if not as_they_stand or not hash_headers(blocks, first, counts, headers):
+        whole = as_they_stand and hash_headers(blocks, first, counts, headers) and not may_repeat(blocks, first, counts)
+        if not whole:
             return _copy_members(source.buffer, draw, sink)
         position, sink.headers = sink.position, headers
         sink.gather(blocks, stretches(first, counts))
     new_sizes = in_blocks(draw.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes
-    return offsets, new_sizes, _moved_images(draw.samples, offsets), 0
+    members = draw.samples["members"].to_numpy()
+    return offsets, new_sizes, _moved_images(draw.samples, offsets), members, 0
 
 
 def _moved_images(samples: pa.Table, offsets: Places) -> Places:
@@ -133,14 +144,16 @@ def _moved_images(samples: pa.Table, offsets: Places) -> Places:
     return moved
 
 
-def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Places, Places, int]:
+def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> Copied:
     """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
     walked = walked_samples(buffer, draw.shard.path)
-    offsets, images, anew = [], [], 0
+    offsets, images, members, anew = [], [], [], 0
     for line in draw.samples.select(["key", "image", "image_offset"]).to_pylist():
         offsets.append(sink.position)
         image = -1
-        for part, member in parts_of(walked, line["key"], draw.shard.path):
+        parts = that_count(parts_of(walked, line["key"], draw.shard.path))
+        members.append(len(parts))
+        for part, member in parts:
             start, (body, new_header) = sink.position, _copy_part(buffer, part, member, draw, sink)
             anew += new_header
             if (line["image"], line["image_offset"]) == (part.extension, part.body):
@@ -148,7 +161,7 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> tuple[Places, Place
         images.append(image)
     places = np.asarray(offsets, dtype=np.int64)
     sizes = np.diff(np.append(places, sink.position))
-    return places, sizes, np.asarray(images, dtype=np.int64), anew
+    return places, sizes, np.asarray(images, dtype=np.int64), np.asarray(members, dtype=np.int32), anew
 
 
 def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: Sink) -> tuple[int, bool]:

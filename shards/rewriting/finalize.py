@@ -101,7 +101,7 @@ def curated_index(out: Path, work: Work, written: Sequence[Written]) -> Index:
         work.held["image"],
         pa.array(images, mask=images < 0),
         work.held["image_size"],
-        work.held["members"],
+        np.concatenate([shard.members for shard in written]),
         pa.nulls(len(work.kept), SCHEMA.field("extents").type),
         work.held["shard"],
         work.held["key"],
@@ -114,7 +114,7 @@ def curated_index(out: Path, work: Work, written: Sequence[Written]) -> Index:
     )
 
 
-def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[np.int64]) -> pa.Array | pa.ChunkedArray:
+def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[Any]) -> pa.Array | pa.ChunkedArray:
     return pa.array(column) if isinstance(column, np.ndarray) else column
 
 

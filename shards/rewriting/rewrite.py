@@ -194,7 +194,8 @@ def prefix_of(shard: str) -> str:
     >>> prefix_of("part/00001.tar.gz")
     'part/00001'
     """
-    return next((shard.removesuffix(suffix) for suffix in reversed(SUFFIXES) if shard.endswith(suffix)), shard)
+    lower = shard.lower()
+    return next((shard[: -len(suffix)] for suffix in reversed(SUFFIXES) if lower.endswith(suffix)), shard)
 
 
 def _new_keys(index: Index, kept: Rows, keys: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from shards.errors import Error
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, build, load
-from shards.indexing.members import bodies, walked_samples
+from shards.indexing.members import Parts, bodies, that_count, walked_samples
 from shards.io.json_files import from_json
 from shards.io.mapped import Buffer, opening
 from shards.io.parallel import map_shards
@@ -206,16 +206,22 @@ def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tupl
     with opening(locate(folder, mine[0]["shard"])) as new, opening(locate(root, shard)) as old:
         for has, had in zip(mine, theirs, strict=True):
             if not _same_bytes(new.buffer, has, old.buffer, had):
-                may_differ = shard in borrowing or has["key"] != had["key"]
+                may_differ = shard in borrowing or has["key"] != had["key"] or has["members"] < had["members"]
                 (rewritten if may_differ else wrong).append((has, had))
         if rewritten:
             made, came = walked_samples(new.buffer, mine[0]["shard"]), walked_samples(old.buffer, shard)
-            wrong += [
-                (has, had)
-                for has, had in rewritten
-                if bodies(new.buffer, made[has["key"]]) != bodies(old.buffer, came[had["key"]])
-            ]
+            for has, had in rewritten:
+                copy, original = made[has["key"]], that_count(came[had["key"]])
+                anew = shard in borrowing or has["key"] != had["key"]
+                read = bodies if anew else _stored
+                if read(new.buffer, copy) != read(old.buffer, original):
+                    wrong.append((has, had))
     return [f"{shard}, {had['key']}: bytes differ from the store's" for _, had in wrong]
+
+
+def _stored(buffer: Buffer, parts: Parts) -> list[tuple[str, bytes]]:
+    """Name and stored bytes of each part, header included and without padding."""
+    return [(part.name, bytes(buffer[member.header : member.body + member.size])) for part, member in parts]
 
 
 def _same_bytes(new: Buffer, has: dict[str, Any], old: Buffer, had: dict[str, Any]) -> bool:

@@ -34,6 +34,8 @@ _LARGEST_PAX = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
 _LONGEST_TIME = 40
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
+#: Type flags with which a run may begin.
+PLAIN_TYPES = (_FILE, _PAX)
 
 
 class Run(NamedTuple):

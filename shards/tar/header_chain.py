@@ -59,9 +59,17 @@ def header_blocks(blocks: Blocks, first: Places, counts: Places) -> Blocks | Non
     if first.size and int(stops.max()) > len(blocks):
         return None
     steps = follow(blocks, first, stops)
-    if not steps.arrived.all():
+    if not steps.arrived.all() or _may_set_a_size(blocks, steps):
         return None
     return blocks.take(stretches(steps.places, steps.counts), axis=0)
+
+
+def _may_set_a_size(blocks: Blocks, steps: Steps) -> bool:
+    """Whether an extension header may say how long its member is: a chain may arrive without it, by way of its body."""
+    longer = steps.counts > 1
+    if not longer.any():
+        return False
+    return b" size=" in blocks.take(stretches(steps.places[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
 
 
 class Steps(NamedTuple):
@@ -118,6 +126,26 @@ def guesses(blocks: Blocks, first: int) -> Places:
     begins = begins[begins + _NEAR <= len(blocks)]
     seems = blocks.view("<u4")[:, 64][begins[:, None] + np.arange(_NEAR)] == _LOOKS_LIKE_A_HEADER
     return np.concatenate(([first], (begins + seems.argmax(axis=1))[seems.any(axis=1)]))
+
+
+def may_repeat(blocks: Blocks, first: Places, counts: Places) -> bool:
+    """Whether two members of these runs may have one name, but for case; long names that begin alike may, too.
+
+    Args:
+        blocks, first, counts: as `header_blocks` has them.
+    """
+    headers = blocks.take(follow(blocks, first, first + counts).places, axis=0)
+    own = headers[_KINDS[headers[:, 156]] != _EXTENSION]
+    # GNU headers keep times where ustar keeps the beginning of a long name.
+    is_ustar = (own[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1, keepdims=True)
+    fields = np.concatenate((_until_nul(own[:, 345:500]) * is_ustar, _until_nul(own[:, :100])), axis=1)
+    names = {name.decode("utf-8", "surrogateescape").lower() for name in fields.view("S255")[:, 0].tolist()}
+    return len(names) < len(own)
+
+
+def _until_nul(fields: Blocks) -> Blocks:
+    """Text fields with zeros for what stands behind the NUL that ends each."""
+    return fields * np.logical_and.accumulate(fields != 0, axis=1)
 
 
 def checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -> str | None:

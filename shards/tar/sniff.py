@@ -23,9 +23,13 @@ _MAGICS = {
 }
 
 
-def refusal(buffer: Buffer, shard: str) -> Fault | None:
-    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one."""
-    if len(buffer) == 0:
+def refusal(buffer: Buffer, shard: str, damage: str | None = None) -> Fault | None:
+    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one.
+
+    Args:
+        damage: why the gzip that holds it could not be unpacked to its end, if so.
+    """
+    if len(buffer) == 0 and damage is None:
         return Fault("truncated", shard, None, 0, "0 bytes, not a tar archive")
     beginning = bytes(buffer[:BLOCK])
     if len(beginning) == BLOCK and (not any(beginning) or is_header(beginning)):
@@ -33,4 +37,7 @@ def refusal(buffer: Buffer, shard: str) -> Fault | None:
     other = next((what for magic, what in _MAGICS.items() if beginning.startswith(magic)), None)
     if other is None and next_header(buffer, BLOCK) < len(buffer):
         return None
+    if damage is not None:
+        held = f"no header in the {len(buffer)} bytes that can be unpacked of this gzip ({damage})"
+        return Fault("truncated", shard, None, 0, f"not a tar archive: {held}")
     return Fault("not-a-tar", shard, None, 0, f"not a tar archive: {other or 'no header in it'}")

@@ -15,17 +15,28 @@ from shards.faults import Fault
 from shards.io.mapped import Buffer
 from shards.member_names import split_name, storable
 from shards.tar import header as headers
-from shards.tar.bulk_walk import SHORTEST, Run, decoded, next_length, plain_runs
+from shards.tar.bulk_walk import PLAIN_TYPES, SHORTEST, Run, decoded, next_length, plain_runs
 from shards.tar.header import BLOCK, BadHeader, Header, Records
 
 Bytes = bytes | memoryview
 
-FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE, OTHER = "file", "folder", "hardlink", "symlink", "sparse", "other"
-_KINDS = {b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE}
+FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE = "file", "folder", "hardlink", "symlink", "sparse"
+DEVICE, FIFO, OTHER = "device", "fifo", "other"
+#: Kinds of which nobody can read a content, in words.
+UNREADABLE = {DEVICE: "a device", FIFO: "a fifo", OTHER: "of an unknown type"}
+_KINDS = {
+    **{b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE},
+    **{b"3": DEVICE, b"4": DEVICE, b"6": FIFO},
+}
 _WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")
 _EXTENSIONS = (b"L", b"K", b"x", b"X", b"g")
 #: No name and no set of PAX records needs more; a larger extension is damage, and is not read.
 MOST_EXTENSION = 16 << 20
+#: A global header names all members that follow, so its names are held to what a file system takes.
+MOST_COMMON_NAME = 4096
+#: The PAX records that say something of a member here; of all others of sparse members it is enough that there is one.
+_TELLING = ("path", "linkpath", "size", "GNU.sparse.name")
+_SPARSE = "GNU.sparse."
 
 
 class Member(NamedTuple):
@@ -33,7 +44,7 @@ class Member(NamedTuple):
 
     Args:
         name: the full name, decoded as UTF-8 with ``surrogateescape``.
-        kind: ``file``, ``folder``, ``hardlink``, ``symlink``, ``sparse`` or ``other``.
+        kind: ``file``, ``folder``, ``hardlink``, ``symlink``, ``sparse``, ``device``, ``fifo`` or ``other``.
         header: its first block, PAX and GNU extension blocks included.
         body, size: where its stored bytes begin, and how many they are.
         end: the end of its padding (of the file, where the file lacks that padding).
@@ -104,6 +115,9 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
             continue
         block = buffer[state.place : state.place + BLOCK]
         if not any(block[:8]) and not any(block):
+            if state.start is not None:
+                detail = f"an extension header without a member at byte {state.start}"
+                yield Fault("corrupt-header", shard, None, state.start, detail)
             _pass_zeros(buffer, state)
             continue
         state.n_end_blocks = 0
@@ -111,10 +125,10 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
             header = headers.parse(block)
             found = _step(buffer, shard, state, header, on_header)
         except BadHeader as error:
-            if state.after_end != state.place:
-                yield Fault("corrupt-header", shard, None, state.place, f"{error} at byte {state.place}")
+            if state.after_end != before:
+                yield Fault("corrupt-header", shard, None, before, f"{error} at byte {before}")
             state.forget()
-            state.place = next_header(buffer, state.place + BLOCK)
+            state.place = next_header(buffer, max(state.place, before + BLOCK))
             # Whether an end marker stands behind the damage cannot be told from a body's zeros.
             state.n_end_blocks = 2 if state.place >= len(buffer) else 0
             continue
@@ -126,7 +140,7 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
 
 def _take_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[Run]:
     """Take the plain members that come next, unless an extension has been read that says more of them."""
-    if state.start is not None or state.common:
+    if state.start is not None or state.common or buffer[state.place + 156] not in PLAIN_TYPES:
         return
     n_members = 0
     for run, header_bytes in plain_runs(buffer, state.place, state.run_length):
@@ -193,16 +207,32 @@ def _take_extension(
         place, state.place, state.n_end_blocks = state.place, len(buffer), 2
         return _cut(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
     data = buffer[body : body + header.size]
+    # Where it cannot be understood, the walk goes on behind it: nothing is read twice.
+    place, state.place = state.place, end
     if header.type == b"g":
         # A record with an empty value takes back what an earlier global header said.
-        state.common = {**state.common, **headers.pax_records(data)}
+        state.common = {**state.common, **_common(data)}
     else:
-        said = headers.pax_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
+        said = _telling(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
         state.own = {**said, **state.own}
-        state.start = state.place if state.start is None else state.start
-    on_header(buffer[state.place : end])
-    state.place = end
+        state.start = place if state.start is None else state.start
+    on_header(buffer[place:end])
     return None
+
+
+def _telling(data: bytes) -> Records:
+    """The few records of a PAX header that say something of a member here, however many it has."""
+    records = headers.pax_records(data)
+    said = {keyword: records[keyword] for keyword in _TELLING if keyword in records}
+    return said | {_SPARSE: b""} if any(keyword.startswith(_SPARSE) for keyword in records) else said
+
+
+def _common(data: bytes) -> Records:
+    said = _telling(data)
+    longest = max(map(len, said.values()), default=0)
+    if longest > MOST_COMMON_NAME:
+        raise BadHeader(f"global header with a name of {longest} bytes")
+    return said
 
 
 def _long_name(kind: bytes, data: bytes) -> Records:
@@ -217,7 +247,7 @@ def _member(buffer: Buffer, state: _Walk, header: Header, said: Records) -> Memb
     kind = _KINDS.get(header.type, OTHER)
     if header.type == b"\0" and name.endswith(b"/"):
         kind = FOLDER  # v7 has no type for folders
-    elif kind == FILE and any(keyword.startswith("GNU.sparse.") for keyword in said):
+    elif kind == FILE and _SPARSE in said:
         kind = SPARSE
     if kind == FOLDER or header.type in _WITHOUT_BODY:
         size = 0
@@ -257,13 +287,14 @@ def _cut(shard: str, name: str, place: int, how_much: str) -> Fault:
 
 def _pass_zeros(buffer: Buffer, state: _Walk) -> None:
     """Move past a run of zero blocks, and note where something follows it."""
-    first = state.place
+    first, length = state.place, BLOCK
     while state.place < len(buffer):
-        chunk = buffer[state.place : state.place + (1 << 20)]
+        chunk = buffer[state.place : state.place + length]
         n_zeros = len(chunk) - len(chunk.lstrip(b"\0"))
         state.place += n_zeros
         if n_zeros < len(chunk):
             break
+        length = min(2 * length, 1 << 20)  # never much more than there are zeros
     n_blocks = (state.place - first) // BLOCK
     state.n_end_blocks = n_blocks
     if state.place < len(buffer):

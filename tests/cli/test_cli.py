@@ -199,12 +199,12 @@ def test_what_was_passed_over_is_printed(tmp_path):
     out, err = curate("pack", "imagefolder", tmp_path / "in", "--out", tmp_path / "s")
     assert out.splitlines()[1] == "passed over: 1 linked folder (link)"
     assert err == "renamed: __m__/b.png has the key _m__/b; readers pass over its own\n"
-    (tmp_path / "s" / "1.TAR").write_bytes(b"")
+    (tmp_path / "s" / "1.tar.zst").write_bytes(b"")
     (tmp_path / "s" / "notes.txt").write_bytes(b"")
     out, err = curate("index", tmp_path / "s")
-    assert "faults: 1 passed-over\npassed over: 1 shard in a form that is not read (1.TAR), 1 .txt\n" in out
+    assert "faults: 1 unread-shard\npassed over: 1 unread shard (1.tar.zst), 1 .txt\n" in out
     out, _ = curate("index", tmp_path / "s", "--json")
-    assert json.loads(out)["passed_over"]["unread"] == ["1.TAR"]
+    assert json.loads(out)["passed_over"]["unread"] == ["1.tar.zst"]
     assert json.loads(out)["samples"] == 2
 
 

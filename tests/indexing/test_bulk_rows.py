@@ -21,7 +21,9 @@ from shards.tar.bulk_walk import Run
 from shards.tar.walk import FILE, FOLDER, Member, members_of, pieces
 
 #: Names that meet, in all ways that the key's rule knows: case, folders, dots at either end, none at all, odd bytes.
-STEMS = st.sampled_from(["a", "b", "ab", "A", "d/a", "d.v/a", "d/b", "./a", "..", "../a", "/a", "d/..", "__m__", "__a"])
+STEMS = st.sampled_from(
+    ["a", "b", "ab", "A", "d/a", "d.v/a", "d", "a.v/d", "d/b", "./a", "..", "../a", "/a", "d/..", "__m__", "__a"]
+)
 ENDS = st.sampled_from(
     ["jpg", "JPG", "png", "l.jpg", "r.jpg", "cls", "txt", "", "x/y.jpg", "\xe9.jpg", "a\nb.jpg", "..jpg"]
 )
@@ -89,6 +91,10 @@ def test_what_nearly_every_shard_is_made_of_is_regular(keys: list[str], folder: 
         ["a.jpg", "a.JPG"],
         ["a.jpg", "a.png"],  # several images
         ["a.cls"],  # no image
+        ["data.v1/0001.txt", "data.png"],  # the key of one ends where the folder of the other has its dot
+        ["a.jpg", "a.__key__"],
+        ["a.jpg", "a.__Row__"],
+        ["d/a.jpg", "d/._a.jpg"],
         ["a.jpg", "README"],  # no key
         ["a.jpg", ".hidden"],
         [".jpg"],

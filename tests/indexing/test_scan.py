@@ -174,7 +174,12 @@ class TestReport:
             ("cls", b"3.0", "bad-label"),
             ("cls", b"", "bad-label"),
             ("cls", b"1" * 41, "bad-label"),
-            ("txt", b"\xff", None),
+            ("txt", b"caf\xe9", "bad-sidecar"),
+            ("text", b"\xff", "bad-sidecar"),
+            ("l.transcript", b"\xff", "bad-sidecar"),
+            ("caption", b"\xff", "bad-sidecar"),
+            ("txt", "café".encode(), None),
+            ("bin", b"\xff", None),
         ],
     )
     def test_a_check_parses_every_sidecar(self, name: str, body: bytes, kind: str | None, tmp_path: Path) -> None:

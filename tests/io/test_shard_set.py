@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import EXTENSIONS, is_plain_key, keys
-from webdataset.tariterators import base_plus_ext
+from webdataset.tariterators import base_plus_ext, group_by_keys
 
 from shards.errors import Misuse, NotShards
-from shards.io.shard_set import MOST_HOLES, locate, resolve
+from shards.io.shard_set import MOST_HOLES, RESERVED, is_reserved, locate, resolve
 from shards.member_names import is_hidden, is_safe, is_utf8, split_name, storable
 
 
@@ -29,6 +29,18 @@ class TestResolve:
         found = resolve(tmp_path)
         assert found.paths == ("a/y.tar.gz", "a/z.tgz", "b.tar")
         assert found.root == str(tmp_path)
+
+    def test_suffixes_of_a_folder_count_in_any_case_and_what_is_not_read_is_named(self, tmp_path: Path) -> None:
+        touch(tmp_path, "0.tar", "1.TAR", "2.Tar.GZ", "3.tar.zst", "a/4.tar.bz2", "5.TAR.XZ", "6.zst", ".7.tar.zst")
+        found = resolve(tmp_path)
+        assert (found.paths, found.passed_over.unread) == (
+            ("0.tar", "1.TAR", "2.Tar.GZ"),
+            ("3.tar.zst", "5.TAR.XZ", "a/4.tar.bz2"),
+        )
+
+    def test_a_folder_of_nothing_but_unread_shards_is_refused_by_their_name(self, tmp_path: Path) -> None:
+        with pytest.raises(NotShards, match=r"passed over 2 unread shards \(0\.tar\.zst, 1\.tar\.zst\)"):
+            resolve(touch(tmp_path, "0.tar.zst", "1.tar.zst"))
 
     def test_the_root_is_the_deepest_folder_that_all_shards_share(self, tmp_path: Path) -> None:
         touch(tmp_path, "deep/er/0.tar", "deep/er/x/1.tar")
@@ -121,8 +133,13 @@ class TestSplit:
             ("train.v1/0001.Left.JPG", ("train.v1/0001", "left.jpg")),
             ("./000.jpg", ("./000", "jpg")),
             ("README", None),
-            ("data/.hidden", ("data/", "hidden")),
+            ("data/.hidden", None),
+            ("data/._0.jpg", None),
             (".hidden", None),
+            (".git/a.jpg", (".git/a", "jpg")),
+            ("0.__KEY__", None),
+            ("a/0.__row__", None),
+            ("0.__key__.jpg", ("0", "__key__.jpg")),
             ("__meta__/0.jpg", None),
             ("a.b/c", None),
             ("0.", ("0", "")),
@@ -131,12 +148,23 @@ class TestSplit:
     def test_the_key_ends_at_the_first_dot_of_the_base_name(self, name: str, expected: tuple[str, str] | None) -> None:
         assert split_name(name) == expected
 
+    @settings(max_examples=1000)
     @given(st.text(st.sampled_from("ab./_\n é"), max_size=12))
-    def test_every_name_splits_as_webdataset_splits_it(self, name: str) -> None:
+    def test_every_name_splits_as_webdataset_splits_it_but_for_what_is_hidden(self, name: str) -> None:
         key, extension = base_plus_ext(name)
-        passed_over = name.startswith("__") and split_name(name) is None
-        if not passed_over:
+        if is_hidden(name):
+            assert split_name(name) is None
+        else:
             assert split_name(name) == (None if key is None else (key, extension.lower()))
+
+    @pytest.mark.parametrize("extension", sorted(RESERVED - {"__row__"}))
+    def test_a_reserved_extension_is_one_that_webdataset_does_not_give_back(self, extension: str) -> None:
+        members = [{"fname": f"0.{end}", "data": b"x", "__url__": "", "__local_path__": ""} for end in ("a", extension)]
+        if extension == "__bad__":
+            assert list(group_by_keys(iter(members))) == []
+            return
+        with pytest.raises(ValueError, match="duplicate file name"):
+            list(group_by_keys(iter(members)))
 
     @given(keys().filter(is_plain_key), EXTENSIONS)
     def test_key_and_extension_come_back(self, key: str, extension: str) -> None:
@@ -144,6 +172,10 @@ class TestSplit:
 
     def test_hidden_names_are_told_from_names_without_an_extension(self) -> None:
         assert [is_hidden(name) for name in (".x", "a/.x", "__meta__/x", "README", "a/b")] == [True] * 3 + [False] * 2
+
+    def test_reserved_names_are_told_in_any_case(self) -> None:
+        names = ("a.__URL__", "d.v/a.__bad__", "a.__x__", "a.l.__key__", "__key__")
+        assert [is_reserved(name) for name in names] == [True] * 2 + [False] * 3
 
 
 class TestSafety:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are
 
 def readable(path: Path) -> list[tuple[str, bytes]]:
     """Name and bytes of what `tarfile` can read and a sample can be made of: with a key, and staying in its folder."""
-    found = []
+    found: dict[tuple[str, str], tuple[str, bytes]] = {}  # of an extension that is there twice the last counts
     try:
         with tarfile.open(path, errors="surrogateescape") as tar:
             for member in tar:
@@ -34,10 +34,10 @@ def readable(path: Path) -> list[tuple[str, bytes]]:
                     continue
                 file = tar.extractfile(member) if member.isreg() or member.islnk() else None
                 if file is not None:
-                    found.append((member.name, file.read()))
+                    found[split] = (member.name, file.read())
     except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error):
         pass  # damage: what came before it counts
-    return found
+    return list(found.values())
 
 
 def check(paths: list[Path], out: Path) -> None:

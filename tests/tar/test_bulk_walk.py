@@ -10,26 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BODIES, TIMES, keys, tar_of
 from tar_makers import END, faults, found, listed, member, names, pax
+from walk_fuzz import no_runs, singly, walked
 
-from shards.tar.bulk_walk import LONGEST, SHORTEST, Run, next_length
+from shards.tar.bulk_walk import LONGEST, SHORTEST, Run, next_length, plain_runs
 from shards.tar.header import BLOCK
 from shards.tar.walk import pieces, walk
 
 
 def assert_the_same_in_single_steps(tar: bytes) -> None:
-    """The walk finds the same members and faults where it takes no runs, as behind a global header."""
-    comment = pax(b"comment=x", kind=b"g")
-    shift = len(comment)
-    (members, wrong), (slow_members, slow_wrong) = found(tar), found(comment + tar)
-    assert len(members) == len(slow_members)
-    assert members == [
-        # A run does not say what stands in the link field of a file, where it means nothing.
-        slow._replace(header=slow.header - shift, body=slow.body - shift, end=slow.end - shift, link=member.link)
-        for slow, member in zip(slow_members, members)
-    ]
-    assert [(one.kind, one.key, one.offset) for one in wrong] == [
-        (one.kind, one.key, None if one.offset is None else one.offset - shift) for one in slow_wrong
-    ]
+    """The walk finds the same members, faults and headers where it takes no runs."""
+    (parts, *rest), (slow_parts, *slow_rest) = walked(tar, plain_runs), walked(tar, no_runs)
+    assert not any(isinstance(part, Run) for part in slow_parts)
+    assert (singly(parts), rest) == (singly(slow_parts), slow_rest)
 
 
 def test_runs_and_single_steps_give_the_same_members() -> None:

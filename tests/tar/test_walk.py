@@ -16,7 +16,7 @@ from shards.faults import Fault
 from shards.tar import header as headers
 from shards.tar.header import BLOCK, BadHeader
 from shards.tar.sniff import refusal
-from shards.tar.walk import MOST_EXTENSION, next_header
+from shards.tar.walk import MOST_COMMON_NAME, MOST_EXTENSION, next_header
 
 
 class TestAgainstTarfile:
@@ -36,8 +36,10 @@ class TestAgainstTarfile:
             tarfile.DIRTYPE: "folder",
             tarfile.SYMTYPE: "symlink",
             tarfile.LNKTYPE: "hardlink",
-            tarfile.FIFOTYPE: "other",
-            tarfile.CHRTYPE: "other",
+            tarfile.FIFOTYPE: "fifo",
+            tarfile.CHRTYPE: "device",
+            tarfile.BLKTYPE: "device",
+            b"V": "other",
             tarfile.CONTTYPE: "file",
             tarfile.AREGTYPE: "file",
         }
@@ -176,6 +178,22 @@ class TestDamage:
         tar = member(b"0.jpg") + member(b"x", body, b"x") + member(b"1.jpg") + END
         assert faults(tar) == [("corrupt-header", BLOCK)]
         assert "PAX record" in found(tar)[1][0].detail
+
+    def test_an_extension_without_a_member_is_told(self) -> None:
+        tar = member(b"0.jpg") + pax(b"path=lost.jpg") + END
+        assert faults(tar) == [("corrupt-header", BLOCK)]
+        assert "an extension header without a member at byte 512" in found(tar)[1][0].detail
+
+    def test_the_walk_goes_on_behind_an_extension_that_says_nothing_and_not_inside_it(self) -> None:
+        tar = member(b"x", b"nonsense".ljust(BLOCK) + member(b"inner.jpg"), b"x") + member(b"1.jpg") + END
+        assert names(tar) == ["1.jpg"]
+        assert faults(tar) == [("corrupt-header", 0)]
+
+    def test_a_global_name_that_no_file_system_takes_is_damage(self) -> None:
+        longest, longer = (pax(b"path=" + b"p" * n, kind=b"g") for n in (MOST_COMMON_NAME, MOST_COMMON_NAME + 1))
+        assert names(longest + member(b"1.jpg") + END) == ["p" * MOST_COMMON_NAME]
+        assert names(longer + member(b"1.jpg") + END) == ["1.jpg"]
+        assert faults(longer + member(b"1.jpg") + END) == [("corrupt-header", 0)]
 
     def test_what_follows_the_end_marker_is_walked_and_told_once(self) -> None:
         tar = member(b"0.jpg") + END + member(b"1.jpg") + member(b"2.jpg") + END
