@@ -25,6 +25,7 @@ from curate.config.catalogue import (
 from curate.config.defaults import paper as paper_mode
 from curate.config.schema import RunConfig, from_options, read_options
 from curate.errors import Misuse
+from curate.runs.inputs import check_inputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,10 +68,12 @@ def run(
 
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
+    asked = configured(store, target, config, paper, options)
+    check_inputs(asked)
     from curate.runs.opened import Run as Opened
     from curate.runs.run import run as start
 
-    return Opened(Path(out), start(configured(store, target, config, paper, options), Path(out), progress))
+    return Opened(Path(out), start(asked, Path(out), progress))
 
 
 def dry_run(
@@ -89,9 +92,11 @@ def dry_run(
 
     >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
     """
+    asked = configured(store, target, config, paper, options)
+    check_inputs(asked)
     from curate.runs.dry_run import dry_run as estimate
 
-    return estimate(configured(store, target, config, paper, options), Path(out))
+    return estimate(asked, Path(out))
 
 
 def pretrain(
@@ -107,6 +112,7 @@ def pretrain(
 
     >>> pretrain("run/curated", out="net", epochs=35).network()        # doctest: +SKIP
     """
+    check_inputs(from_options({**options, "store": os.fspath(store), "target": "", "method": "uniform"}))
     from curate.runs.opened import Run as Opened
     from curate.runs.pretrain import pretrain as train
 

@@ -53,6 +53,10 @@ class ShardsChanged(ShardError):
     """A shard is not the one that was indexed."""
 
 
+class RootDiffers(ShardError):
+    """An index is of shards that lie elsewhere."""
+
+
 class Unfinished(ShardError):
     """A folder lacks the marker that is written last, or a file is cut, empty or damaged.
 

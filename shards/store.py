@@ -13,7 +13,12 @@ from shards.rewriting import marker
 
 
 def open_index(
-    spec: str, place: Path | None = None, workers: int = 1, image: str | None = None, made_at: Path | None = None
+    spec: str,
+    place: Path | None = None,
+    workers: int = 1,
+    image: str | None = None,
+    made_at: Path | None = None,
+    allow_pipe: bool = False,
 ) -> shard_index.Index:
     """The index of exactly the shards that were named, checked against them.
 
@@ -25,23 +30,28 @@ def open_index(
         workers: processes that read headers.
         image: extension of the image; an index that is there must go by it.
         made_at: where an index that has to be made is kept, and looked for; None keeps it in memory. Never the store.
+        allow_pipe: whether ``spec``, or a local list that it names, may name a command.
 
     Raises:
-        ShardError: no shards, a damaged index, or shards that changed or came since they were indexed.
+        ShardError: no shards, a damaged index, an index of other shards, or shards that changed or came since they
+            were indexed.
         Misuse: the index goes by another image.
         Unfinished: a curated folder without its marker.
     """
-    shard_set = names.resolve(spec)
+    shard_set = names.resolve(spec, allow_pipe=allow_pipe)
     local = not remote.is_url(shard_set.root)
     if local:
         marker.refuse_unfinished(Path(shard_set.root))
     beside = [Path(shard_set.root) / shard_index.FILE_NAME] if local else []
     for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
-        if place or candidate.is_file():
-            index = _named_in(shard_index.load(candidate, shard_set.root if local else None), spec, shard_set)
-            _refuse_other_image(index, image, candidate)
-            drift.compare(index, workers=workers)
-            return index
+        if not place and not candidate.is_file():
+            continue
+        load = shard_index.load_kept if candidate == made_at and not place else shard_index.load
+        held = load(candidate, shard_set.root)
+        index = _named_in(held, spec, shard_set)
+        _refuse_other_image(index, image, candidate)
+        drift.compare(index, workers=workers)
+        return index
     index, _ = shard_index.build(shard_set, workers=workers, image=image)
     if made_at:
         shard_index.save(index, made_at)
@@ -51,7 +61,7 @@ def open_index(
 def _named_in(index: shard_index.Index, spec: str, shard_set: names.ShardSet) -> shard_index.Index:
     """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `compare` to find."""
     indexed = [shard.path for shard in index.shards]
-    if spec.endswith("/") or Path(spec).is_dir():
+    if not remote.is_pipe(spec) and (spec.endswith("/") or Path(spec).is_dir()):
         return shard_index.choose(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])
     gone = set(shard_set.missing) & set(indexed)
     return shard_index.choose(index, [*shard_set.paths, *sorted(gone)])

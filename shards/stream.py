@@ -214,10 +214,16 @@ def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
 
 @contextmanager
 def _opening_stream(location: str) -> Iterator[BinaryIO]:
-    """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does."""
+    """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does.
+
+    Its reader runs commands, so what comes here comes from `names.resolve`. Web servers are asked by ours: webdataset's
+    takes braces in a URL for a pattern, and waits without end.
+    """
     from webdataset.gopen import Pipe, gopen, gopen_schemes
 
-    if not remote.is_url(location) or location.partition(":")[0] not in gopen_schemes:
+    ours = ("http", "https", "file")
+    scheme = location.partition(":")[0]
+    if not remote.is_url(location) or scheme in ours or scheme not in gopen_schemes:
         with opening(location) as stream:
             yield stream
         return

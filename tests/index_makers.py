@@ -25,8 +25,8 @@ def put(folder: Path, name: str, members: list[tuple[str, bytes]], **form: Any) 
     return folder
 
 
-def indexed(folder: Path | str, **options: Any) -> tuple[Index, Report]:
-    return build(resolve(folder), **options)
+def indexed(folder: Path | str, allow_pipe: bool = False, **options: Any) -> tuple[Index, Report]:
+    return build(resolve(folder, allow_pipe=allow_pipe), **options)
 
 
 def rows(index: Index) -> list[dict[str, Any]]:

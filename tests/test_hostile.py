@@ -333,7 +333,7 @@ class TestOptions:
 
     def test_a_command_without_a_slash_is_a_shard(self):
         """The root of a pipe is at least its scheme."""
-        found = shard_set.resolve("pipe:make_shard")
+        found = shard_set.resolve("pipe:make_shard", allow_pipe=True)
         assert (found.root, found.paths) == ("pipe:", ("make_shard",))
 
 

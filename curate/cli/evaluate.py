@@ -18,7 +18,7 @@ _FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "ou
 #: Options of logistic regression, idle where fine-tuning is told its --epoch.
 _LOGISTIC = {"tap": "--tap", "patience": "--patience", "standardise": "--standardise", "solver": "--solver"}
 #: Options that only --against knows; it takes --epochs and --out, too.
-_AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"}
+_AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes", "allow_pipe": "--allow-pipe"}
 
 
 @click.command()
@@ -56,6 +56,7 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
 @click.option("--seeds", type=PROCESSES, help="Against: trainings of each [default: 3].")
 @click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
 @click.option("--processes", type=PROCESSES, help="Against: trainings at a time [default: 1].")
+@click.option("--allow-pipe", is_flag=True, default=None, help="Against: let RUN's store be what pipe:COMMAND makes.")
 @click.option("--seed", type=SEED, help="Fine-tuning: seed [default: 0].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
@@ -141,6 +142,13 @@ def _against(run: Path, target: str, how: Protocol, options: dict[str, Any], as_
 
     names = tuple(name.strip() for name in options["against"].split(",") if name.strip())
     counts = {name: options[name] or default for name, default in (("seeds", 3), ("processes", 1))}
-    asked = Asked(names, epochs=options["epochs"], domain=options["domain"], protocol=how, **counts)
+    asked = Asked(
+        names,
+        epochs=options["epochs"],
+        domain=options["domain"],
+        protocol=how,
+        allow_pipe=bool(options["allow_pipe"]),
+        **counts,
+    )
     found = against(run, target, asked, options["out"])
     print_result(found, as_json, page(found).rstrip())

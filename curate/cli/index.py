@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import default_workers, json_option, talk, workers_option
+from curate.cli.options import allow_pipe_option, default_workers, json_option, talk, workers_option
 from curate.errors import CurateError, Misuse
 
 #: Faults printed one by one; the report file has them all.
@@ -22,6 +22,7 @@ SHOWN = 20
 @click.option("--image", help="Extension of the image to use where samples hold several.")
 @click.option("--skip-bad-shards", is_flag=True, help="Leave out files that are no tar, instead of refusing all.")
 @click.option("--strict", is_flag=True, help="Exit 1 when anything is at fault.")
+@allow_pipe_option
 @workers_option
 @json_option
 def index(
@@ -31,6 +32,7 @@ def index(
     image: str | None,
     skip_bad_shards: bool,
     strict: bool,
+    allow_pipe: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -47,7 +49,7 @@ def index(
     from shards.io import shard_set as names
     from shards.io.json_files import publish_json
 
-    shard_set = names.resolve(shards)
+    shard_set = names.resolve(shards, allow_pipe=allow_pipe)
     if place is None and remote.is_url(shard_set.root):
         raise Misuse(f"{shards}: is remote; say where the index goes with --index FILE")
     place = place or Path(shard_set.root) / "index.parquet"

@@ -43,7 +43,8 @@ def ledger(run: Path, final: bool, as_json: bool) -> None:
     click.echo(f"{'epoch':>5} {'live':>10} {'kept':>10} {'share':>6} {'E[w]':>6} {'undecodable':>11}")
     for line in lines:
         share = line["kept"] / max(1, line["live"])
+        mean = "-" if line["mean"] is None else f"{line['mean']:.3f}"  # of no example
         click.echo(
-            f"{line['epoch']:>5} {line['live']:>10,} {line['kept']:>10,} {share:>6.1%} {line['mean']:>6.3f}"
+            f"{line['epoch']:>5} {line['live']:>10,} {line['kept']:>10,} {share:>6.1%} {mean:>6}"
             f" {line['undecodable']:>11,}"
         )

@@ -45,6 +45,11 @@ class OutPath(click.Path):
         return path
 
 
+allow_pipe_option = click.option(
+    "--allow-pipe", is_flag=True, help="Let the shards, or a list of them on this machine, name pipe:COMMAND; it runs."
+)
+
+
 def out_option(text: str) -> Callable[[Command], Command]:
     """--out, required, with what it is."""
     return click.option("--out", type=OutPath(path_type=Path), required=True, help=text)

@@ -8,6 +8,7 @@ import click
 
 from curate.cli.options import (
     COUNT,
+    allow_pipe_option,
     default_workers,
     json_option,
     out_option,
@@ -25,6 +26,7 @@ from curate.cli.options import (
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
 @click.option("--rename", type=click.Choice(["none", "prefix"]), default="none", help="Put the shard before each key.")
 @click.option("--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Policy.")
+@allow_pipe_option
 @workers_option
 @json_option
 def rewrite(
@@ -35,6 +37,7 @@ def rewrite(
     shard_size: int | None,
     rename: str,
     undecodable: str,
+    allow_pipe: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -52,7 +55,7 @@ def rewrite(
     from shards.store import open_index
 
     processes = max(1, default_workers(workers))
-    index = open_index(store, place, processes)
+    index = open_index(store, place, processes, allow_pipe=allow_pipe)
     options = RewriteOptions(shard_size, processes, rename == "prefix", "keep" if undecodable == "keep" else "drop")
     with shard_bar("rewriting"):
         summary = copy(index, read_manifest(manifest), out, options=options)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import default_workers, json_option, workers_option
+from curate.cli.options import allow_pipe_option, default_workers, json_option, workers_option
 from curate.errors import CurateError
 
 
@@ -15,9 +15,12 @@ from curate.errors import CurateError
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--against", metavar="SHARDS", help="The store: also prove that the bytes are its bytes.")
 @click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@allow_pipe_option
 @workers_option
 @json_option
-def verify(folder: Path, against: str | None, place: Path | None, workers: int | None, as_json: bool) -> None:
+def verify(
+    folder: Path, against: str | None, place: Path | None, allow_pipe: bool, workers: int | None, as_json: bool
+) -> None:
     """Prove a folder of curated shards: checksums, every kept sample once, nothing else.
 
     \b
@@ -29,7 +32,7 @@ def verify(folder: Path, against: str | None, place: Path | None, workers: int |
     from shards.store import open_index
 
     processes = max(1, default_workers(workers))
-    store = open_index(against, place, processes) if against else None
+    store = open_index(against, place, processes, allow_pipe=allow_pipe) if against else None
     with shard_bar("verifying"):
         faults = prove(folder, store, workers=processes)
     if as_json:

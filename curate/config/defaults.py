@@ -56,15 +56,6 @@ def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
     return resolved
 
 
-def refuse_values(config: RunConfig) -> None:
-    """Refuse what no store and no target can mend, before either is opened.
-
-    Raises:
-        Misuse: a value out of its range, or one that says nothing to the method.
-    """
-    _check_values(settled(_filled(config, labelled=True)))
-
-
 def _filled(config: RunConfig, labelled: bool) -> RunConfig:
     pretext, method = PRETEXTS.spec(config.pretext), METHODS.spec(config.method)
     _refuse_inapplicable(config)
@@ -83,6 +74,21 @@ def _filled(config: RunConfig, labelled: bool) -> RunConfig:
         },
     )
     return _fill_belief(config, method)
+
+
+def refuse_impossible(config: RunConfig) -> None:
+    """Refuse what no store and no target can mend, before either is opened.
+
+    Raises:
+        Misuse: as `resolve`, whether or not the target has labels, which takes its reading to know.
+    """
+    try:
+        resolve(config, labelled=True)
+    except Misuse as first:
+        try:
+            resolve(config, labelled=False)
+        except Misuse:
+            raise first from None
 
 
 def _defaults(pretext: PretextSpec) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from curate.config.catalogue import META_LOSSES, METHODS, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS
 from curate.errors import Misuse
 from shards.io.json_files import from_json
+from shards.io.regular_files import contents
 
 #: Version of run.json.
 RUN_FORMAT = 1
@@ -153,6 +154,8 @@ class MachineConfig:
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
+    #: Said anew at every call, and never taken from a file: see `to_options` and `read_options`.
+    allow_pipe: bool = option(False, "Let the store, or a list of shards on this machine, name pipe:COMMAND; it runs.")
     keep_generations: bool = option(False, "Keep superseded generations of shards.")
 
 
@@ -225,10 +228,11 @@ def from_options(options: dict[str, Any]) -> RunConfig:
 
 
 def to_options(config: RunConfig) -> dict[str, Any]:
-    """The flat options that `from_options` turns back into ``config``."""
+    """The flat options that `from_options` turns back into ``config``, without the permission to run commands."""
     flat = dataclasses.asdict(config)
     for group in GROUPS:
         flat.update(flat.pop(group))
+    del flat["allow_pipe"]
     return flat
 
 
@@ -241,11 +245,13 @@ def read_options(path: Path) -> dict[str, Any]:
         Misuse: the file is missing, is neither, does not parse, or is a run.json of another format.
     """
     try:
-        data = path.read_bytes()
+        data = contents(path)
         found = tomllib.loads(data.decode()) if path.suffix == ".toml" else from_json(data)
     except FileNotFoundError as error:
         raise Misuse(f"{path}: no such file; give a .toml or .json file to --config") from error
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise Misuse(f"{path}: {error.strerror}; give a .toml or .json file to --config") from error
+    except (ValueError, RecursionError) as error:
         raise Misuse(f"{path}: does not parse as {path.suffix or 'JSON'} ({error})") from error
     if isinstance(found, dict) and "configuration" in found:
         if found.get("format") != RUN_FORMAT:
@@ -258,6 +264,8 @@ def read_options(path: Path) -> dict[str, Any]:
         # "network" names a group and an option: only a table is the group.
         if isinstance(found.get(group), dict):
             found.update(found.pop(group))
+    if "allow_pipe" in found:
+        raise Misuse(f"{path}: allow_pipe is no business of a file; give --allow-pipe on the command line")
     return found
 
 

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from curate.data.decode import Decoder, to_pixels
+from curate.data.splits import SPLITS as SPLITS
+from curate.data.splits import splits_of
 from curate.errors import CurateError
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index
-from shards.io import shard_set as names
+from shards.io import shard_set
 from shards.io.images import PictureError, decode
 
-SPLITS = ("train", "val", "test")
 #: ASCII digits, no more than int64 holds.
 _LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
 
@@ -68,16 +69,11 @@ def open_target(target: str | Path) -> TargetIndex:
     Raises:
         CurateError: no such folder, or no train split.
     """
-    root = Path(target)
-    if not root.is_dir():
-        raise CurateError(f"{target}: no such target folder; `curate pack imagefolder --target` makes one")
-    found = [name for name in SPLITS if (root / name).is_dir()]
-    if "train" not in found:
-        raise CurateError(f"{target}: has no train/ (found: {', '.join(found) or 'no split'}); a target needs one")
-    sets = {name: names.resolve(root / name) for name in found}
-    passed_over = {name: shard_set.passed_over.left_out() for name, shard_set in sets.items()}
+    root = Path(target).absolute()
+    sets = {name: shard_set.resolve(root / name) for name in splits_of(target)}
+    passed_over = {name: found.passed_over.left_out() for name, found in sets.items()}
     notes = tuple(f"of the target's {name}/ was passed over: {what}" for name, what in passed_over.items() if what)
-    return TargetIndex({name: index.build(shard_set)[0] for name, shard_set in sets.items()}, notes)
+    return TargetIndex({name: index.build(found)[0] for name, found in sets.items()}, notes)
 
 
 def is_labelled(target: TargetIndex) -> bool:

@@ -16,6 +16,7 @@ from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
 from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.regular_files import contents
 
 #: The folder in a run's own where evaluations go that name no other.
 FOLDER = "evaluations"
@@ -80,7 +81,7 @@ def keep(path: Path, said: dict[str, Any]) -> None:
         publish_json(path, said)
         return
     try:
-        before = dict(from_json(path.read_bytes()))
+        before = dict(from_json(contents(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
     different = [f"{name} was {before.get(name)}, is {said[name]}" for name in said if before.get(name) != said[name]]
@@ -147,7 +148,7 @@ def chosen(folder: Path, asked: Asked) -> int | None:
     if not path.exists():
         return None
     try:
-        said = from_json(path.read_bytes())
+        said = from_json(contents(path))
         before, epoch, version = dict(said["asked"]), said["epoch"], said["format"]
         if type(epoch) is not int or epoch < 0:
             raise ValueError(f"epoch: expected a whole number from 0, found {epoch!r}")

@@ -22,6 +22,7 @@ from curate.evaluation.finetune import Split, Task, Training, evaluate, final, r
 from curate.evaluation.grid import Cell, Grid, Rung, Trace, picked, ranked, rungs
 from curate.evaluation.search_files import cell_of, drops_of, real, seconds_of, trace_of, whole
 from shards.io.json_files import from_json, publish_json
+from shards.io.regular_files import contents
 
 #: Version of the files.
 FORMAT = 1
@@ -202,7 +203,7 @@ def _stored_trace(path: Path) -> Trace:
 def _read(path: Path) -> dict[str, Any] | None:
     """What a file of ours says, None where there is none."""
     try:
-        said = from_json(path.read_bytes())
+        said = from_json(contents(path))
     except FileNotFoundError:
         return None
     except ValueError as error:

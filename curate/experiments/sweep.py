@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
 from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.regular_files import contents
 
 Result = dict[str, Any]
 C = TypeVar("C")
@@ -49,7 +50,7 @@ def run_cells(
             publish_json(place(out, name), {"cell": plain(cells[name]), "result": result})
             found[name] = result
             tell(name)
-    return {name: from_json(place(out, name).read_bytes())["result"] for name in cells}
+    return {name: from_json(contents(place(out, name)))["result"] for name in cells}
 
 
 def earlier(out: Path, name: str, cell: Any) -> Result | None:
@@ -63,7 +64,7 @@ def earlier(out: Path, name: str, cell: Any) -> Result | None:
     if not path.exists():
         return None
     try:
-        held = from_json(path.read_bytes())
+        held = from_json(contents(path))
         settings, result = {**held["cell"]}, {**held["result"]}
     except (ValueError, KeyError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
@@ -96,13 +97,21 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
     """Take ``out`` for exactly these cells, so that what is written beside them is always of one experiment.
 
     Raises:
-        Misuse: it was taken for others.
+        Misuse: it was taken for others, or cannot be read any more.
     """
     path, said = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
     if not path.exists():
         publish_json(path, said)
-    elif from_json(path.read_bytes()) != said:
+    elif said_in(path) != said:
         raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
+
+
+def said_in(path: Path) -> Any:
+    """What a record of ours says; None, which no record says, where it is damaged."""
+    try:
+        return from_json(contents(path))
+    except ValueError:
+        return None
 
 
 def begin_process() -> None:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curate.errors import CurateError
-from curate.types import ERRORS, Beliefs, Codes, Floats, Mask, Stamp
+from curate.ledger import table_file
+from curate.types import ERRORS, Beliefs, Codes, Floats, Ints, Mask, Stamp
 from shards.errors import Unfinished
-from shards.io import parquet
 
 VERSION = 1
 
@@ -92,15 +92,15 @@ def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, k
         pa.array(kept),
         _reasons(beliefs.error),
     ]
-    return parquet.write(path, pa.table(columns, schema=SCHEMA), _footer("ledger", stamp))
+    return table_file.write(path, pa.table(columns, schema=SCHEMA), _footer("ledger", stamp))
 
 
 def stamp_of(run: Path, epoch: int) -> Stamp:
     """The stamp in the footer of an epoch's partition."""
-    footer = parquet.footer_of(path_of(run, epoch), "ledger", VERSION)
+    footer = table_file.footer_of(path_of(run, epoch), "ledger", VERSION)
     if footer is None:
         raise CurateError(f"{path_of(run, epoch)}: no footer of a ledger; this file was not written by a run")
-    return Stamp(**{name: footer[name] for name in Stamp.__dataclass_fields__})
+    return table_file.stamp_in(footer, path_of(run, epoch))
 
 
 def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Table:
@@ -108,15 +108,15 @@ def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Ta
 
     Raises:
         CurateError: there is no such epoch; the message names those there are.
-        Unfinished: its file is cut, empty or damaged.
+        Unfinished: its file is cut, empty or damaged, a column is missing or of another kind, or rows do not rise.
         UnknownFormat: a later version of the format.
     """
     path = path_of(run, epoch)
     if not path.is_file():
         there = ", ".join(str(number) for number in epochs(run)) or "none"
         raise CurateError(f"{run}: no ledger partition of epoch {epoch} (there: {there}); name one of these")
-    parquet.footer_of(path, "ledger", VERSION)
-    return parquet.read(path, columns)
+    table_file.footer_of(path, "ledger", VERSION)
+    return _in_order(path, table_file.read(path, columns, SCHEMA))
 
 
 def read(run: Path) -> tuple[pa.Table, list[str]]:
@@ -150,8 +150,8 @@ def read_files(paths: Iterable[Path]) -> tuple[pa.Table, list[str]]:
     tables, faults = [], []
     for path in paths:
         try:
-            parquet.footer_of(path, "ledger", VERSION)
-            tables.append(parquet.read(path))
+            table_file.footer_of(path, "ledger", VERSION)
+            tables.append(table_file.read(path))
         except Unfinished as fault:
             faults.append(str(fault))
     return _together(tables), faults
@@ -178,8 +178,8 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
     if upto is not None and not 1 <= upto <= history[-1]:
         raise CurateError(f"{run}: has no epoch {upto}, only 1 to {history[-1]}; name one of these")
     first = read_epoch(run, 1, ["row"])["row"].to_numpy()
-    seen = np.zeros(first[-1] + 1 if len(first) else 0, dtype=np.bool_)
-    parts = [_last_states(run, epoch, seen) for epoch in reversed(history[:upto])]
+    seen = np.zeros(len(first), dtype=np.bool_)
+    parts = [_last_states(run, epoch, first, seen) for epoch in reversed(history[:upto])]
     return pa.concat_tables(parts).sort_by("row")
 
 
@@ -187,7 +187,7 @@ def write_final(run: Path) -> Path:
     """Publish `final` as ``weights.parquet``, stamped like the last epoch, and return its path."""
     path = run / "weights.parquet"
     table = final(run)
-    parquet.write(path, table, _footer("weights", stamp_of(run, epochs(run)[-1])))
+    table_file.write(path, table, _footer("weights", stamp_of(run, epochs(run)[-1])))
     return path
 
 
@@ -200,8 +200,8 @@ def read_final(run: Path) -> pa.Table:
     path = run / "weights.parquet"
     if not path.is_file():
         raise CurateError(f"{path}: not there; finish the run, or make it with `curate ledger {run} --final`")
-    parquet.footer_of(path, "weights", VERSION)
-    return parquet.read(path)
+    table_file.footer_of(path, "weights", VERSION)
+    return _in_order(path, table_file.read(path, schema=FINAL_SCHEMA))
 
 
 def beliefs_of(table: pa.Table) -> Beliefs:
@@ -226,20 +226,32 @@ def beliefs_of(table: pa.Table) -> Beliefs:
     )
 
 
-def _last_states(run: Path, epoch: int, seen: Mask) -> pa.Table:
-    """What no later partition has; marks it as seen."""
+def _in_order(path: Path, table: pa.Table) -> pa.Table:
+    """The table, if its rows, where they were read, are numbers from 0 that rise."""
+    if "row" in table.column_names and len(table):
+        rows = table["row"].to_numpy()
+        if rows[0] < 0 or (np.diff(rows) <= 0).any():
+            raise Unfinished(f"{path}: its rows do not rise from 0; write it again")
+    return table
+
+
+def _last_states(run: Path, epoch: int, first: Ints, seen: Mask) -> pa.Table:
+    """What no later partition has; marks it as seen, by its place in ``first``, the rows of epoch 1."""
     table = read_epoch(run, epoch, SCHEMA.names).select(SCHEMA.names)
     rows, kept = table["row"].to_numpy(), table["kept"].to_numpy()
-    if len(rows) and rows[-1] >= len(seen):
-        raise CurateError(f"{path_of(run, epoch)}: row {rows[-1]} is not in epoch 1; this ledger is of two runs")
-    again = seen[rows] & ~kept
+    strange = ~np.isin(rows, first, assume_unique=True)
+    if strange.any():
+        row = rows[np.argmax(strange)]
+        raise CurateError(f"{path_of(run, epoch)}: row {row} is not in epoch 1; this ledger is of two runs")
+    places = np.searchsorted(first, rows)
+    again = seen[places] & ~kept
     if again.any():
         row = rows[np.argmax(again)]
         raise CurateError(
             f"{path_of(run, epoch)}: row {row}, pruned here, is in a later epoch; this ledger is of two runs"
         )
-    last = ~seen[rows]
-    seen[rows] = True
+    last = ~seen[places]
+    seen[places] = True
     states = table.filter(pa.array(last))
     gone = pa.array(np.full(len(states), epoch, np.int32), mask=kept[last])
     return states.append_column("pruned_epoch", gone).cast(FINAL_SCHEMA)
@@ -250,7 +262,10 @@ def _together(tables: list[pa.Table]) -> pa.Table:
     if not tables:
         return SCHEMA.empty_table()
     bare = [table.replace_schema_metadata(None) for table in tables]
-    return pa.concat_tables(bare, promote_options="permissive").unify_dictionaries()
+    try:
+        return pa.concat_tables(bare, promote_options="permissive").unify_dictionaries()
+    except pa.ArrowException as error:
+        raise CurateError(f"ledger: its files do not fit together ({error}); leave some out") from error
 
 
 def _plain_names(names: pa.Table) -> list[pa.ChunkedArray]:

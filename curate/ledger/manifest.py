@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from curate.errors import CurateError
+from curate.ledger import table_file
 from curate.types import Ints, Stamp
 from shards.errors import Unfinished, UnknownFormat
-from shards.io import parquet
 
 VERSION = 1
 
@@ -70,17 +70,17 @@ def write(path: Path, names: pa.Table, rows: Ints, origin: Origin) -> str:
         raise CurateError(f"{path}: rows must rise strictly; sort what is kept by row")
     if len(rows) > origin.examples_in:
         raise CurateError(f"{path}: {len(rows)} kept of {origin.examples_in} judged; count what went in again")
-    return parquet.write(path, _columns(names, rows), _footer(len(rows), origin))
+    return table_file.write(path, _columns(names, rows), _footer(len(rows), origin))
 
 
 def table_of(names: pa.Table, rows: Ints, origin: Origin) -> pa.Table:
     """What `write` writes, in memory, the footer as metadata of the schema."""
-    return _columns(names, rows).replace_schema_metadata(parquet.metadata(_footer(len(rows), origin)))
+    return _columns(names, rows).replace_schema_metadata(table_file.metadata(_footer(len(rows), origin)))
 
 
 def footer_in(table: pa.Table) -> dict[str, Any]:
     """The footer that `table_of` put into a table: ``rule``, counts ``in`` and ``out``, and the stamp."""
-    return parquet.footer_in(table.schema.metadata) or {}
+    return table_file.footer_in(table)
 
 
 def _columns(names: pa.Table, rows: Ints) -> pa.Table:
@@ -95,20 +95,22 @@ def read(path: Path) -> tuple[pa.Table, Origin]:
         FileNotFoundError: there is no such file.
         CurateError: it is cut or damaged, of a later version, no manifest, or its rows are not those it counted.
     """
-    footer = parquet.footer_of(path, "manifest", VERSION)
+    footer = table_file.footer_of(path, "manifest", VERSION)
     if footer is None:
         raise CurateError(f"{path}: no footer of a manifest; a file of your own goes to `curate rewrite --manifest`")
-    table = parquet.read(path)
-    if len(table) != footer["out"]:
-        raise CurateError(f"{path}: expected {footer['out']} rows, found {len(table)}; write the manifest again")
-    stamp = Stamp(**{name: footer[name] for name in Stamp.__dataclass_fields__})
-    return table, Origin(footer["rule"], footer["in"], footer["ledger_sha256"], stamp)
+    said = table_file.fields_of(footer, {"rule": str, "in": int, "out": int, "ledger_sha256": str}, path)
+    table = table_file.read(path, schema=SCHEMA)
+    if len(table) != said["out"]:
+        raise CurateError(f"{path}: expected {said['out']} rows, found {len(table)}; write the manifest again")
+    if (np.diff(table["row"].to_numpy()) <= 0).any():
+        raise CurateError(f"{path}: its rows do not rise; write the manifest again")
+    return table, Origin(said["rule"], said["in"], said["ledger_sha256"], table_file.stamp_in(footer, path))
 
 
 def is_manifest(path: Path) -> bool:
     """Whether a file is a manifest of this package's making."""
     try:
-        return parquet.footer_of(path, "manifest", VERSION) is not None
+        return table_file.footer_of(path, "manifest", VERSION) is not None
     except (Unfinished, UnknownFormat):
         return False
 

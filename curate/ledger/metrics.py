@@ -10,6 +10,7 @@ from curate.errors import CurateError
 from curate.types import EpochReport
 from shards.io.atomic import publish_bytes
 from shards.io.json_files import from_json
+from shards.io.regular_files import contents
 
 METRICS = "metrics.jsonl"
 
@@ -21,7 +22,7 @@ def read_metrics(out: Path) -> list[bytes]:
         CurateError: line n is not that of epoch n.
     """
     path = out / METRICS
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    lines = contents(path).splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             holds = from_json(line)["epoch"] == number

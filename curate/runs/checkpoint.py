@@ -26,6 +26,7 @@ from curate.training.engine import State
 from curate.types import Codes, Mask
 from shards.io.atomic import publish_bytes
 from shards.io.json_files import from_json, publish_json
+from shards.io.regular_files import contents
 
 FORMAT = 1
 _EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
@@ -107,7 +108,7 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
         CurateError: it is damaged, or of another format.
     """
     try:
-        said: dict[str, Any] = from_json((at / _MARKER).read_text(encoding="utf-8"))
+        said: dict[str, Any] = from_json(contents(at / _MARKER))
         version = said["format"]
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}", todo) from error
@@ -174,7 +175,7 @@ def read(path: Path, todo: str = _GO_BACK) -> dict[str, Tensor]:
         CurateError: the file is missing, damaged, or none of the checkpoint's.
     """
     try:
-        data = path.read_bytes()
+        data = contents(path)
     except FileNotFoundError as error:
         raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
     found = _sha256(data)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from curate.config.catalogue import METHODS
-from curate.config.defaults import refuse_values, resolve
+from curate.config.defaults import refuse_impossible, resolve
 from curate.config.schema import NeighbourConfig, RunConfig
 from curate.data.decode import Pixels
 from curate.data.target import TargetIndex
@@ -77,7 +77,7 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     Raises:
         As `curate.runs.run.run`; and CurateError on CUDA out of memory, with the batch that may fit.
     """
-    refuse_values(config)
+    refuse_impossible(config)
     refuse_overlap(config, out)
     with tempfile.TemporaryDirectory() as scratch:
         job = prepare(_without_distances(config), Path(scratch))

@@ -79,7 +79,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
     resolved = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
     place = Path(config.index) if config.index else None
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
-    index = open_index(config.store, place, workers, config.image, made_at=out / "index.parquet")
+    index = open_index(
+        config.store, place, workers, config.image, out / "index.parquet", allow_pipe=config.machine.allow_pipe
+    )
     device = pick_device(config.machine.device)
     decoder = Decoder.of(resolved.images)
     images = open_images(resolved, index, decoder, device)
@@ -111,7 +113,7 @@ def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decod
 
 def store_notes(config: RunConfig, examples: Examples) -> list[str]:
     """What a store lacks, as far as its list and its index tell."""
-    listed = shard_set.resolve(config.store)
+    listed = shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe)
     missing, passed_over = listed.missing, listed.passed_over.left_out()
     shown = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
     notes = [f"{len(missing)} shards of the store do not exist: {shown}"] if missing else []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curate.config.defaults import refuse_values, resolve
+from curate.config.defaults import refuse_impossible, resolve
 from curate.config.schema import RunConfig, from_options
 from curate.errors import Misuse
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
@@ -61,7 +61,7 @@ def pretrain(
     if steps is not None and "epochs" in options:
         raise Misuse("--steps and --epochs both say how long to train; give one")
     config = from_options(options)
-    refuse_values(config)
+    refuse_impossible(config)
     refuse_overlap(config, out)
     with locked(out):
         return _pretrain(config, out, steps, progress or NullProgress())
@@ -94,7 +94,8 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -
 def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
     """The passes over the store that ``steps`` steps begin."""
     place = Path(config.index) if config.index else None
-    index = open_index(config.store, place, image=config.image, made_at=out / "index.parquet")
+    allowed = config.machine.allow_pipe
+    index = open_index(config.store, place, image=config.image, made_at=out / "index.parquet", allow_pipe=allowed)
     batch = resolve(config, labelled=True).train.batch
     a_pass = -(-len(trainable(fresh_examples(index))) // batch)
     return max(1, -(-steps // max(1, a_pass)))

@@ -21,6 +21,7 @@ from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options,
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.errors import CurateError, Misuse, RunMismatch
 from shards.io.json_files import from_json, publish_json
+from shards.io.regular_files import contents
 
 _PATHS = ("store", "target", "index", "nn_features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
@@ -78,7 +79,7 @@ def read_run(run: Path) -> dict[str, Any]:
     """
     path = run / "run.json"
     try:
-        record = from_json(path.read_text(encoding="utf-8"))
+        record = from_json(contents(path))
     except FileNotFoundError as error:
         raise CurateError(f"{run}: no run.json in it; name the --out folder of a `curate run`") from error
     except ValueError as error:

@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from curate.data.image_store import Shelf, default_workers
-from curate.ledger import manifest
+from curate.errors import CurateError
+from curate.ledger import manifest, table_file
 from curate.progress import Progress
 from curate.runs.prepare import Job
 from curate.types import ERRORS, Codes, Ints
@@ -117,10 +118,15 @@ def _rewrite(job: Job, out: Path, epoch: int, to: Path, said: Progress) -> Rewri
 def _made_of(curated: Path, out: Path, epoch: int) -> bool:
     """Whether a curated set keeps what an epoch's manifest keeps."""
     table, _ = manifest.read(manifest.path_of(out, epoch))
-    made = pq.read_table(curated / curated_set.MANIFEST, columns=["row"])
+    made = table_file.read(curated / curated_set.MANIFEST, ["row"])
     return bool(made["row"].equals(table["row"]))
 
 
 def _shelf(at: Path) -> Shelf:
-    rows = pq.read_table(at / "manifest.parquet", columns=["row"])["row"].to_numpy()
-    return Shelf(curated_set.load_curated(at), rows)
+    rows = table_file.read(at / curated_set.MANIFEST, ["row"], pa.schema([manifest.SCHEMA.field("row")]))[
+        "row"
+    ].to_numpy()
+    index = curated_set.load_curated(at)
+    if len(rows) != len(index) or (np.diff(rows) <= 0).any():
+        raise CurateError(f"{at}: its manifest is not of its shards; remove the folder, and the run goes on without it")
+    return Shelf(index, rows)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from curate.config.defaults import refuse_values
+from curate.config.defaults import refuse_impossible
 from curate.config.schema import RunConfig
 from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
@@ -69,7 +69,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
         ShardError: the store is not readable, or the disk too small for the curated shards (all else is there then).
     """
     started, said = time.perf_counter(), progress or NullProgress()
-    refuse_values(config)
+    refuse_impossible(config)
     refuse_overlap(config, out)
     with locked(out):
         return _run(config, out, said, started)

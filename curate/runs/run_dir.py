@@ -20,6 +20,7 @@ from curate.runs.prepare import Job, trainable
 from curate.training import engine, precision
 from shards.io import paths, remote, shard_set
 from shards.io.atomic import publish_bytes
+from shards.io.regular_files import opened
 
 #: What `prepare` leaves in a run's folder before the run has one.
 _MADE_BEFORE = ("index.parquet", "distances.parquet")
@@ -31,7 +32,10 @@ def refuse_overlap(config: RunConfig, out: Path) -> None:
     Raises:
         Misuse: they overlap.
     """
-    read = {"store": shard_set.resolve(config.store).root, "target": config.target}
+    read = {
+        "store": shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe).root,
+        "target": config.target,
+    }
     local = ((name, Path(spec)) for name, spec in read.items() if spec and not remote.is_url(spec))
     paths.refuse_overlap(out, local)
 
@@ -136,7 +140,7 @@ def _refuse_gaps(out: Path, done: int) -> None:
             if not path.is_file():
                 raise CurateError(f"{path}: is missing; restore it or start in a new --out")
         digest = manifest.read(manifest.path_of(out, epoch))[1].ledger_sha256
-        with open(path, "rb") as file:
+        with opened(path) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise CurateError(f"{path}: not the one its manifest names; restore it or start in a new --out")
     if len(lines := read_metrics(out)) < done:

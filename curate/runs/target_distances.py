@@ -20,13 +20,13 @@ from curate.config.resolved import ReadyConfig
 from curate.data.augment import Augment
 from curate.data.image_store import ImageStore
 from curate.errors import CurateError, RunMismatch
+from curate.ledger import table_file
 from curate.models.features import extract
 from curate.runs import nearest_neighbours, saved_network
 from curate.types import Floats, Ints
 from shards import shuffle
 from shards.errors import Unfinished, UnknownFormat
 from shards.indexing.index import Index
-from shards.io import parquet
 
 FILE_NAME = "distances.parquet"
 VERSION = 1
@@ -98,7 +98,7 @@ def save(path: Path, index: Index, rows: Ints, squared: Floats, said: dict[str, 
     names = index.table.select(["shard", "key"]).take(pa.array(rows))
     columns = {name: names[name].cast(pa.string()) for name in ("shard", "key")}
     table = pa.table({**columns, "row": rows, "squared": pa.array(squared, mask=np.isinf(squared))})
-    parquet.write(path, table, {"format": "distances", "version": VERSION, "of": said, "recall": share})
+    table_file.write(path, table, {"format": "distances", "version": VERSION, "of": said, "recall": share})
 
 
 def load(path: Path, rows: Ints, n: int, said: dict[str, Any]) -> tuple[Floats, float]:
@@ -130,8 +130,8 @@ def load(path: Path, rows: Ints, n: int, said: dict[str, Any]) -> tuple[Floats, 
 def _read(path: Path) -> tuple[dict[str, Any], float, pa.Table]:
     """What the distances depend on, their recall, and the columns ``row`` and ``squared``."""
     try:
-        footer = parquet.footer_of(path, "distances", VERSION) or {}
-        table = parquet.read(path, _COLUMNS.names).select(_COLUMNS.names).cast(_COLUMNS)
+        footer = table_file.footer_of(path, "distances", VERSION) or {}
+        table = table_file.read(path, _COLUMNS.names, _COLUMNS).select(_COLUMNS.names).cast(_COLUMNS)
         of, share = {**footer["of"]}, float(footer["recall"])
     except UnknownFormat as error:
         raise _unusable(path, "is of another format, or of a later release") from error

@@ -19,9 +19,8 @@ import pyarrow.parquet as pq
 
 from shards.errors import Misuse, ShardError
 from shards.indexing.index import Index
-from shards.io import remote
+from shards.io import parquet, remote
 from shards.io.atomic import publishing
-from shards.io.json_files import from_json
 
 FORMAT_VERSION = 1
 FILE_NAME = "domains.parquet"
@@ -100,19 +99,18 @@ def load(index: Index) -> Domains:
 def _read(path: Path) -> pa.Table:
     todo = f"write it again: columns {', '.join(SCHEMA.names)}, as FORMAT.md says"
     try:
-        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
-        footer = from_json((table.schema.metadata or {})[_FOOTER])
-        version = footer["version"]
-        table = table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA)
+        table = parquet.read(path, todo, what="file of domains")
     except FileNotFoundError as error:
         todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
         raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-        detail = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ShardError(f"not a whole file of domains ({detail})", shard=str(path), todo=todo) from error
-    if version != FORMAT_VERSION:
-        raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=version)
-    return table
+    said = parquet.footer(table.schema.metadata, _FOOTER, path, todo)
+    if said is None:
+        expected = f"a footer {_FOOTER.decode()!r}"
+        raise ShardError("not a whole file of domains", shard=str(path), expected=expected, found="none", todo=todo)
+    if said.get("version") != FORMAT_VERSION:
+        found = said.get("version")
+        raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=found)
+    return parquet.fitted(table, SCHEMA, path, "whole file of domains", todo)
 
 
 def _align(index: Index, table: pa.Table, path: Path) -> Domains:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,16 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shards.errors import Misuse, NotShards, ShardError, ShardsChanged
+from shards.errors import Misuse, NotShards, RootDiffers, ShardError, ShardsChanged
 from shards.faults import Fault
 from shards.indexing.scan import Scan, Shard, scan
 from shards.indexing.schema import ROW
-from shards.io import remote
+from shards.io import parquet, remote
 from shards.io.atomic import publishing
 from shards.io.folders import PassedOver
-from shards.io.json_files import from_json
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
+from shards.member_names import is_safe
 
 __all__ = ["Index", "Report", "Shard", "build", "choose", "load", "save"]
 
@@ -40,6 +41,7 @@ FILE_NAME = "index.parquet"
 SHARD = pa.field("shard", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 SCHEMA = pa.schema([SHARD, *ROW])
 _FOOTER = b"curate.index"
+_TODO = "index the shards again"
 #: Keys that occur in several shards are named one by one up to this many.
 _MOST_NAMED = 1000
 
@@ -167,8 +169,8 @@ def check_place(path: Path) -> None:
 
 def _is_index_or_damaged(path: Path) -> bool:
     try:
-        return _FOOTER in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
+        return _FOOTER in parquet.metadata(path, _TODO)
+    except parquet.Damaged:
         return True
 
 
@@ -186,37 +188,80 @@ def write(index: Index, file: BinaryIO, folder: Path) -> None:
 
 
 def load(path: Path, root: str | None = None) -> Index:
-    """Read an index.
+    """Read an index. It never says where to read: its shards are where the caller, or its own place, says.
 
     Args:
-        root: where its shards are now, if they moved.
+        root: of its shards; None for the folder in which the index lies.
 
     Raises:
+        RootDiffers: it was made for shards that lie elsewhere.
         ShardError: there is none, it is cut or damaged, no index, or of a version that this reader does not know.
     """
+    place = str(path.parent.resolve()) if root is None else root
+    index, said = _read(path, place)
+    _refuse_other_root(said, place, path)
+    return index
+
+
+def load_kept(path: Path, root: str) -> Index:
+    """As `load`, for an index that a run keeps of its own store, which may have moved to ``root``: `compare` it."""
+    return _read(path, root)[0]
+
+
+def _read(path: Path, place: str) -> tuple[Index, str]:
+    """An index with ``place`` as its root, and the root that it names."""
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        table = parquet.read(path, _TODO)
     except FileNotFoundError as error:
         raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
-    except (pa.ArrowException, OSError) as error:
-        detail = str(error).partition("\n")[0]
-        raise ShardError(
-            f"not a whole Parquet file ({detail})", shard=str(path), todo="index the shards again"
-        ) from error
-    metadata = table.schema.metadata or {}
-    if _FOOTER not in metadata:
+    said = parquet.footer(table.schema.metadata, _FOOTER, path, _TODO)
+    if said is None:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
-    footer = _read_footer(metadata[_FOOTER], path)
-    try:
-        place = root or (str(path.parent.resolve()) if footer["root"] == "." else str(footer["root"]))
-        shards = tuple(Shard(**shard) for shard in footer["shards"])
-        index = Index(place, shards, table.replace_schema_metadata(None).select(SCHEMA.names).cast(SCHEMA))
-        wrong = _impossible(index)
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        wrong = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if said.get("version") != FORMAT_VERSION:
+        found = said.get("version")
+        raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=_TODO)
+    shards = _shards_in(said, path)
+    index = Index(place, shards, parquet.fitted(table, SCHEMA, path, "index", _TODO))
+    wrong = _impossible(index)
     if wrong:
-        raise ShardError(f"its content is no index ({wrong})", shard=str(path), todo="index the shards again")
-    return index
+        raise _no_index(path, wrong)
+    return index, str(said["root"])
+
+
+def _shards_in(said: dict[str, Any], path: Path) -> tuple[Shard, ...]:
+    """The shards of a footer, each below the root by its name alone."""
+    try:
+        shards = tuple(Shard(**shard) for shard in said["shards"])
+        wrong = next((f"of shard {shard.path!r:.80}" for shard in shards if not _is_shard(shard)), "")
+    except (KeyError, TypeError) as error:
+        raise _no_index(path, f"{type(error).__name__}: {str(error)[:80]}") from error
+    if not wrong and len({shard.path for shard in shards}) < len(shards):
+        wrong = "a shard is listed twice"
+    if wrong or not isinstance(said.get("root"), str):
+        raise _no_index(path, wrong or "it names no root")
+    return shards
+
+
+def _is_shard(shard: Shard) -> bool:
+    texts = isinstance(shard.path, str) and isinstance(shard.checksum, str)
+    flags = isinstance(shard.gzip, bool) and isinstance(shard.borrows, bool)
+    if not (texts and flags and type(shard.size) is int and 0 <= shard.size < 2**63):
+        return False
+    return is_safe(shard.path) and shard.path.rpartition("/")[2] not in ("", ".")
+
+
+def _refuse_other_root(said: str, place: str, path: Path) -> None:
+    """``.`` goes with its folder, and with whatever root a copy of it is used for; any other root must be the one."""
+    same = said in (".", place)
+    if not same and not remote.is_url(said) and not remote.is_url(place):
+        same = os.path.realpath(said) == os.path.realpath(place)
+    if not same:
+        todo = "index these shards, or name the store of this index"
+        raise RootDiffers("an index of other shards", shard=str(path), expected=place, found=said, todo=todo)
+
+
+def _no_index(path: Path, wrong: str) -> ShardError:
+    return parquet.Damaged(f"its content is no index ({wrong})", shard=str(path), todo=_TODO)
 
 
 def _impossible(index: Index) -> str:
@@ -235,7 +280,21 @@ def _impossible(index: Index) -> str:
         outside = (values < 0) | (values > limits)
         if outside.any():
             return f"{name} {values[np.argmax(outside)]} outside the shard, in row {np.argmax(outside)}"
-    return ""
+    return _impossible_extents(index.table["extents"], limits)
+
+
+def _impossible_extents(column: pa.ChunkedArray, limits: npt.NDArray[np.int64]) -> str:
+    """As `_impossible`, for the pieces of samples that lie apart."""
+    apart = np.flatnonzero(column.is_valid().to_numpy())
+    held = column.take(pa.array(apart)).combine_chunks()
+    counts = pc.list_value_length(held).to_numpy(zero_copy_only=False)
+    pieces = pc.list_flatten(held)
+    ends = np.repeat(limits[apart], counts)
+    for name in ("offset", "size"):
+        values = pc.fill_null(pc.struct_field(pieces, name), -1).to_numpy(zero_copy_only=False)
+        if ((values < 0) | (values > ends)).any():
+            return f"an extent's {name} outside the shard"
+    return "a sample in no pieces at all" if (counts == 0).any() else ""
 
 
 def choose(index: Index, paths: Sequence[str]) -> Index:
@@ -260,18 +319,6 @@ def choose(index: Index, paths: Sequence[str]) -> Index:
     shards = tuple(index.shards[number] for number in numbers)
     table = index.table.take(pa.array(np.concatenate([np.arange(rows.start, rows.stop) for rows in held])))
     return Index(index.root, shards, table.set_column(0, SHARD, _shard_column(shards, [len(rows) for rows in held])))
-
-
-def _read_footer(text: bytes, path: Path) -> dict[str, Any]:
-    try:
-        footer: dict[str, Any] = from_json(text)
-        found = footer["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardError("its footer cannot be read", shard=str(path), todo="index the shards again") from error
-    if found != FORMAT_VERSION:
-        todo = "index the shards again"
-        raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=todo)
-    return footer
 
 
 def _all_named(refused: list[Fault]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import xxhash
 
+from shards.errors import NotShards
 from shards.faults import Fault
 from shards.indexing.bulk_rows import regular_rows
 from shards.indexing.content import check_samples, count_images
@@ -55,18 +56,21 @@ class Scan:
 
 
 def scan(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
-    """Read one shard.
+    """Read one shard. One that cannot be opened, or not be read to its end, is told like one that is no tar.
 
     Args:
         root, path: of the shard set, and of the shard below it.
         check: decode every image and parse every sidecar.
         image: the extension that is the image; None takes the first in tar order.
     """
-    with opening(locate(root, path)) as source:
-        why = refusal(source.buffer, path, source.damage)
-        if why is not None:
-            return Scan(None, rows_of([], None), Counter(), (why,))
-        return _scan(source, path, check, image)
+    try:
+        with opening(locate(root, path)) as source:
+            why = refusal(source.buffer, path, source.damage)
+            if why is None:
+                return _scan(source, path, check, image)
+    except NotShards as error:
+        why = Fault("not-a-tar", path, None, None, str(error))
+    return Scan(None, rows_of([], None), Counter(), (why,))
 
 
 def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:

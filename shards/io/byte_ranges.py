@@ -10,12 +10,12 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from shards.errors import ShardsChanged
 from shards.io import remote
 from shards.io.inflate import CHUNK, MAGIC, Inflated
+from shards.io.regular_files import check_regular, opened
 
 #: Local shards that one reader keeps open.
 MOST_OPEN = 64
@@ -45,13 +45,14 @@ class OpenShards:
             self._open.move_to_end(path)
             return self._open[path]
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            check_regular(path)
+            found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise ShardsChanged("the shard is gone", shard=path, todo="restore it or index the store again") from error
-        self._open[path] = opened
+        self._open[path] = found
         if len(self._open) > self._most:
             os.close(self._open.popitem(last=False)[1])
-        return opened
+        return found
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes ``offset`` to ``offset + size`` of a shard.
@@ -133,7 +134,7 @@ def opening(location: str) -> Iterator[BinaryIO]:
         with remote.opening(location) as stream:
             yield uncompressed(stream)
     else:
-        with Path(location).open("rb") as file:
+        with opened(location) as file:
             yield uncompressed(file)
 
 

@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import BinaryIO, cast
 from shards.errors import NoSpace, NotShards
 from shards.io import remote
 from shards.io.inflate import CHUNK, MAGIC, Inflated
+from shards.io.regular_files import opened
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ def opening(locator: str) -> Iterator[Source]:
 
 def _open_file(path: str) -> BinaryIO:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for, and cannot be read twice
-            raise NotShards("is no regular file", shard=path, todo="name a file, or 'pipe:COMMAND' for what it writes")
-        return open(path, "rb")
+        return opened(path)
     except OSError as error:
         raise NotShards(f"cannot be opened ({error.strerror})", shard=path) from error
 

@@ -1,14 +1,11 @@
-"""Parquet as this package writes and opens it: the same bytes for the same table, published whole, with a footer.
+"""Opens every Parquet file that is read here: whole, its pages held against their checksums, its columns of their kind.
 
-Owns the footer (one JSON object under the key ``curate``: format, version, and what the format adds) and the refusal of
-what is unfinished or of a later version. What the columns mean is the business of `ledger` and `manifest`.
+Owns the one place where errors of the Parquet reader become ours. What a table means is its owner's business.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,93 +13,126 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shards.errors import Unfinished, UnknownFormat
-from shards.io.atomic import publishing
+from shards.errors import ShardError
 from shards.io.json_files import from_json
-
-#: Rows to a group, so that a reader of a large store can skip and stream.
-GROUP_ROWS = 1 << 20
-
-_KEY = b"curate"
+from shards.io.regular_files import check_regular
 
 
-def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
-    """Publish ``table`` as ``path`` and return the sha256 of the file, in hex.
-
-    The bytes depend on the values, the schema and the footer alone, not on how the table lies in memory. Strings are
-    dictionary-encoded on disk but typed as plain strings, which is what every reader takes. Pages carry checksums.
-
-    Raises:
-        OSError: disk full, no permission; no file is left then.
-    """
-    plain = table.cast(table.schema.remove_metadata()).combine_chunks()
-    schema = plain.schema.with_metadata(metadata(footer))
-    with (
-        publishing(path) as file,
-        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
-    ):
-        writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
-    with open(path, "rb") as written:
-        return hashlib.file_digest(written, "sha256").hexdigest()
+class Damaged(ShardError):
+    """A Parquet file is cut, empty or damaged; ``found`` says how it shows."""
 
 
-def metadata(footer: dict[str, Any]) -> dict[bytes, bytes]:
-    """A footer as the metadata of an Arrow schema."""
-    return {_KEY: json.dumps(footer, allow_nan=False).encode()}
-
-
-def read(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """All rows of one file; the column ``shard`` comes dictionary-encoded, as in the store's index.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        Unfinished: it is cut, empty or damaged.
-    """
-    with _damage_reported(path):
-        dictionaries = [name for name in pq.read_schema(path).names if name == "shard"]
-        with pq.ParquetFile(path, read_dictionary=dictionaries, page_checksum_verification=True) as file:
-            return file.read(columns)
-
-
-def footer_in(metadata: dict[bytes, bytes] | None) -> dict[str, Any] | None:
-    """The footer in the metadata of a file or of an Arrow schema; None where there is none of this package's making."""
-    if not metadata or _KEY not in metadata:
-        return None
-    footer: dict[str, Any] = from_json(metadata[_KEY])
-    return footer
-
-
-def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
-    """What the file says of itself; None where it is not of this package's making.
+def read(
+    path: Path, todo: str, columns: list[str] | None = None, *, what: str = "Parquet file", coded: Sequence[str] = ()
+) -> pa.Table:
+    """All rows of one file; the footer's metadata stays with the schema.
 
     Args:
-        form: the format that is expected, such as ``ledger``.
-        version: the latest version of it that the caller reads.
+        todo: what the message advises where the file is damaged.
+        columns: only these, which must be there; None for all.
+        what: what the file should be, for the message.
+        coded: columns that come dictionary-encoded where they are there.
 
     Raises:
-        Unfinished: as `read`.
-        UnknownFormat: another format, or a later version.
+        FileNotFoundError, PermissionError: there is no such file, or it may not be read.
+        OSError: it is no regular file.
+        Damaged: it is cut, empty or damaged, or lacks a column.
     """
-    with _damage_reported(path):
-        footer = footer_in(pq.read_metadata(path).metadata)
-    if footer is None:
-        return None
-    if footer.get("format") != form:
-        raise UnknownFormat(f"{path}: expected a {form}, found a {footer.get('format')}; name the right file")
-    if footer.get("version") not in range(1, version + 1):
-        found = footer.get("version")
-        raise UnknownFormat(
-            f"{path}: {form} format version {found}, this release reads up to {version}; update curate-bdw"
+    check_regular(path)
+    with _damage_told(path, todo, what):
+        held = pq.read_schema(path).names
+        missing = [name for name in columns or () if name not in held]
+        if missing:
+            found = ", ".join(held) or "no column"
+            raise Damaged(f"no column {missing[0]}", shard=str(path), found=found, todo=todo)
+        options = {"partitioning": None, "page_checksum_verification": True}
+        table = pq.read_table(
+            path, columns=columns, read_dictionary=[name for name in coded if name in held], **options
         )
-    return footer
+        table.validate(full=True)  # text that is no UTF-8, places that no dictionary has
+    return table
+
+
+def metadata(path: Path, todo: str) -> dict[bytes, bytes]:
+    """The metadata in a file's footer; raises as `read`."""
+    check_regular(path)
+    with _damage_told(path, todo):
+        return dict(pq.read_metadata(path).metadata or {})
+
+
+def footer(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
+    """The JSON object under a key of a file's metadata; None where there is no such key.
+
+    Raises:
+        Damaged: it is no JSON object.
+    """
+    if key not in (said or {}):
+        return None
+    try:
+        value = from_json((said or {})[key])
+    except ValueError as error:
+        raise Damaged("its footer cannot be read", shard=str(path), found=str(error)[:80], todo=todo) from error
+    if not isinstance(value, dict):
+        found = type(value).__name__
+        raise Damaged("its footer cannot be read", shard=str(path), expected="an object", found=found, todo=todo)
+    return value
+
+
+def misfit(table: pa.Table, schema: pa.Schema) -> str | None:
+    """In words, the first column of ``schema`` that a table lacks, or holds as something of another kind; else None.
+
+    Whole numbers of any width are of one kind, and so are strings however they are encoded.
+    """
+    for field in schema:
+        n_held = table.column_names.count(field.name)
+        if n_held != 1:
+            return f"no column {field.name}" if n_held == 0 else f"{n_held} columns {field.name}"
+        column = table[field.name]
+        if not (_kind(column.type) == _kind(field.type) or (field.nullable and pa.types.is_null(column.type))):
+            return f"column {field.name}: expected {field.type}, found {column.type}"
+        if column.null_count and not field.nullable:
+            return f"column {field.name}: {column.null_count} values are missing"
+    return None
+
+
+def fitted(table: pa.Table, schema: pa.Schema, path: Path, what: str, todo: str) -> pa.Table:
+    """The columns of ``schema`` in its order and types, without metadata.
+
+    Raises:
+        Damaged: `misfit`, or a number that is too large for its column.
+    """
+    wrong = misfit(table, schema)
+    if wrong is None:
+        try:
+            return table.replace_schema_metadata(None).select(schema.names).cast(schema)
+        except (pa.ArrowException, ValueError) as error:
+            wrong = _first_line(error)
+    raise Damaged(f"its content is no {what} ({wrong})", shard=str(path), todo=todo)
+
+
+def _kind(of: pa.DataType) -> Any:
+    if pa.types.is_dictionary(of):
+        of = of.value_type
+    if pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of):
+        return "text"
+    if pa.types.is_list(of) or pa.types.is_large_list(of):
+        return ("list", _kind(of.value_type))
+    if pa.types.is_struct(of):
+        return ("struct", *((field.name, _kind(field.type)) for field in of))
+    kinds = {"whole": pa.types.is_integer, "real": pa.types.is_floating, "truth": pa.types.is_boolean}
+    return next((name for name, holds in kinds.items() if holds(of)), str(of))
 
 
 @contextmanager
-def _damage_reported(path: Path) -> Iterator[None]:
+def _damage_told(path: Path, todo: str, what: str = "Parquet file") -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, PermissionError, ShardError):
         raise
-    except (pa.ArrowException, OSError) as cause:
-        detail = str(cause).splitlines()[0] if path.stat().st_size else "0 bytes"
-        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({detail}); write it again") from cause
+    except Exception as error:  # of a damaged file the reader raises nearly anything: KeyError, UnicodeDecodeError ...
+        said = _first_line(error) if path.stat().st_size else "0 bytes"
+        raise Damaged(f"not a whole {what}", shard=str(path), found=said, todo=todo) from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"

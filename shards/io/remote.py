@@ -1,11 +1,13 @@
 """What lies behind a URL, as bytes. Owns the opening and listing of remote shards; knows nothing of tars.
 
 ``http(s):`` is the standard library's, ``pipe:`` runs a command and reads its output (as webdataset has it), all other
-schemes are fsspec's (``s3:`` needs the extra `s3`).
+schemes are fsspec's (``s3:`` needs the extra `s3`). Which URLs may come here is for `shards.io.shard_set` to say.
+Whatever the clients raise, while they open and while they read, becomes an error of ours here and nowhere else.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -13,17 +15,30 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPException
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from shards.errors import NotShards
+from shards.errors import Misuse, NotShards, ShardError
+from shards.io.regular_files import opened
 
+#: Seconds in which a server must answer, and after that send something.
+PATIENCE_S = 60.0
 _URL = re.compile(r"(pipe:|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
 def is_url(text: str) -> bool:
     """Whether this names something that is not a local path."""
     return _URL.match(text) is not None
+
+
+def is_pipe(text: str) -> bool:
+    """Whether this names the output of a command."""
+    return text.startswith("pipe:")
+
+
+def check_url(url: str) -> None:
+    """Raise `Misuse` for an ``http(s):`` URL that no server can be asked for."""
+    if url.startswith(("http://", "https://")) and re.search(r"[\s\x00-\x20\x7f]", url):
+        raise Misuse("a URL with a blank or a control character", shard=ascii(url), todo="write a blank as %20")
 
 
 @contextmanager
@@ -33,24 +48,25 @@ def opening(url: str) -> Iterator[BinaryIO]:
     Raises:
         NotShards: it cannot be opened or not be read to its end, or the command of a ``pipe:`` fails.
     """
-    if url.startswith("pipe:"):
+    if is_pipe(url):
         with _pipe(url) as stream:
             yield stream
         return
     with _open(url) as stream:
-        try:
-            yield stream
-        except (ConnectionError, TimeoutError, HTTPException) as error:
-            raise NotShards(f"the connection broke ({error})", shard=url, todo="try again") from error
-        # A response counts down what it was promised, and ends without a word where it gets less.
-        if getattr(stream, "length", None) and not stream.read(1):
-            raise NotShards("the connection ended early", shard=url, todo="try again")
+        yield cast(BinaryIO, io.BufferedReader(_Remote(stream, url), 1 << 16))
 
 
-def read(url: str) -> bytes:
-    """All the bytes that a URL names."""
+def read(url: str, most: int) -> bytes:
+    """All the bytes that a URL names.
+
+    Raises:
+        NotShards: as `opening`, or they are more than ``most``.
+    """
     with opening(url) as stream:
-        return stream.read()
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise NotShards("too long for a list of shards", shard=url, expected=f"at most {most} bytes")
+    return data
 
 
 def list_folder(url: str) -> list[str]:
@@ -59,25 +75,56 @@ def list_folder(url: str) -> list[str]:
     Raises:
         NotShards: the scheme cannot list folders.
     """
-    try:
+    with _ours("cannot be listed", url, "name the shards by a pattern"):
         import fsspec
 
         files, prefix = fsspec.core.url_to_fs(url)
         found = files.find(prefix)
         return sorted(files.unstrip_protocol(name) for name in found)
-    except (OSError, ImportError, ValueError, NotImplementedError) as error:
-        raise NotShards(f"cannot be listed ({error})", shard=url, todo="name the shards by a pattern") from error
 
 
 def _open(url: str) -> BinaryIO:
-    try:
+    with _ours("cannot be opened", url):
         if url.startswith(("http://", "https://")):
-            return cast(BinaryIO, urllib.request.urlopen(url))
+            return cast(BinaryIO, urllib.request.urlopen(url, timeout=PATIENCE_S))
         import fsspec
+        from fsspec.implementations.local import LocalFileSystem
 
+        files, path = fsspec.core.url_to_fs(url)
+        if isinstance(files, LocalFileSystem):
+            return opened(path)
         return cast(BinaryIO, fsspec.open(url, "rb").open())
-    except (OSError, ImportError, ValueError) as error:
-        raise NotShards(f"cannot be opened ({error})", shard=url) from error
+
+
+@contextmanager
+def _ours(problem: str, url: str, todo: str | None = None) -> Iterator[None]:
+    """Whatever a client raises, as one line; each client has errors of its own, that share no type."""
+    try:
+        yield
+    except (ShardError, MemoryError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise NotShards(f"{problem} ({said})", shard=url, todo=todo) from error
+
+
+class _Remote(io.RawIOBase):
+    """A client's stream, whose errors are ours."""
+
+    def __init__(self, stream: BinaryIO, url: str) -> None:
+        self._stream, self._url = stream, url
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _ours("the connection broke", self._url, "try again"):
+            data = self._stream.read(len(buffer))
+        # A response counts down what it was promised, and ends without a word where it gets less.
+        if not data and getattr(self._stream, "length", None):
+            raise NotShards("the connection ended early", shard=self._url, todo="try again")
+        buffer[: len(data)] = data
+        return len(data)
 
 
 @contextmanager

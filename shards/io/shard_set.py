@@ -6,28 +6,30 @@ member's name is split and judged. Opens no tar; what lies behind a URL is asked
 
 from __future__ import annotations
 
-import math
+import codecs
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
-import braceexpand
-
 from shards.errors import Misuse, NotShards
-from shards.io import remote
+from shards.io import patterns, remote
 from shards.io.folders import PassedOver, walk
+from shards.io.patterns import MOST_SHARDS
+from shards.io.regular_files import opened
 from shards.member_names import is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
-#: More names than any store has shards: a pattern that makes more is a slip.
-MOST_SHARDS = 1_000_000
+#: Bytes of a list: a million long names.
+MOST_LIST = 1 << 28
+#: What a list that came over the network may name; never what lies on this machine, nor a command.
+REMOTE_SCHEMES = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "hf")
 #: Numbers with more holes than this for each one present (dates, hashes) do not count shards.
 MOST_HOLES = 10
-_RANGE = re.compile(r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 # What `index`, `rewrite`, `export` and the packers put beside shards: no loss, and no news.
 _BESIDE = re.compile(
@@ -56,33 +58,38 @@ class ShardSet:
     passed_over: PassedOver = field(default_factory=PassedOver)
 
 
-def resolve(spec: str | Path) -> ShardSet:
+def resolve(spec: str | Path, *, allow_pipe: bool = False) -> ShardSet:
     """The shards that a folder, a tar, a brace pattern, a text file with one shard a line, or a URL of these names.
 
     A folder is walked recursively and sorted by relative path, hidden files left out. Anything else keeps the order in
-    which it is written. A path that exists literally wins over a pattern. Lines of a list are relative to its folder.
+    which it is written. A path that exists literally wins over a pattern. Lines of a list are relative to its folder;
+    empty ones, and those that begin with ``#`` and name no file, are passed over.
+
+    All locations that are ever opened come from here, or are paths below a root that does.
+
+    Args:
+        spec: what a person named, or a local list.
+        allow_pipe: whether that person lets ``pipe:COMMAND`` run. A list that is not local never names one.
 
     Raises:
         NotShards: nothing is there.
-        Misuse: a pattern is malformed or endless, a shard is named twice, or shards of several schemes are mixed.
+        Misuse: a pattern is malformed or endless, a shard is named twice, shards of several schemes are mixed, or a
+            command is named and not allowed.
     """
     text = os.fspath(spec)
     if not text.strip():
         raise Misuse("no shards are named", expected="a folder, a tar, a pattern, a list or a URL", found="nothing")
-    if text.startswith("file:"):
-        text = unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", text))
+    text = _without_scheme(text)
     if remote.is_url(text):
         unread: list[str] = []
-        shard_set = _shard_set(list(_expand_url(text, unread)), ())
+        shard_set = _shard_set(_bounded(_expand_url(text, allow_pipe, unread), text), ())
         return replace(shard_set, passed_over=PassedOver(unread=tuple(unread)))
     path = Path(text)
     if path.is_dir():
         return _folder(path)
-    names = list(_expand(text))
-    if path.exists() and _is_list(path):
-        names = [
-            name for line in _lines(path.read_text("utf-8", "surrogateescape")) for name in _expand(line, path.parent)
-        ]
+    listed = path.exists() and _is_list(path)
+    names = _bounded(_names_in_list(path) if listed else _expand(text), text)
+    _refuse_pipes(names, allow_pipe)
     there = [name for name in names if remote.is_url(name) or os.path.exists(name)]
     if not there:
         raise NotShards(
@@ -105,7 +112,7 @@ def is_shard(name: str) -> bool:
 
 
 def is_unread(name: str) -> bool:
-    """Whether a file of a folder is a unread shard here, by its name."""
+    """Whether a file of a folder is a shard in a form that is not read here, by its name."""
     return bool(_SHARD_LIKE.fullmatch(name)) and not is_shard(name)
 
 
@@ -115,41 +122,92 @@ def _expand(text: str, folder: Path | None = None) -> Iterator[str]:
     if "{" not in text or (not remote.is_url(place) and os.path.exists(place)):
         yield place
         return
-    # Counted before it is expanded, which would take minutes and all memory for a slip such as {0..999999999}.
-    ranges = _RANGE.findall(place)
-    if math.prod(abs(int(last) - int(first)) + 1 for first, last in ranges) > MOST_SHARDS:
-        raise Misuse("the pattern names too many shards", shard=text, expected=f"at most {MOST_SHARDS}")
-    try:
-        yield from braceexpand.braceexpand(place)
-    except ValueError as error:
-        raise Misuse(f"malformed pattern ({error})", shard=text, todo="balance its braces") from error
+    yield from patterns.expand(place)
 
 
-def _expand_url(text: str, unread: list[str]) -> Iterator[str]:
+def _bounded(names: Iterator[str], spec: str) -> list[str]:
+    """All names of a spec, whose many lines and patterns may each be small."""
+    found = list(islice(names, MOST_SHARDS + 1))
+    if len(found) > MOST_SHARDS:
+        raise Misuse("names too many shards", shard=spec, expected=f"at most {MOST_SHARDS}")
+    return found
+
+
+def _refuse_pipes(names: list[str], allowed: bool) -> None:
+    named = next((name for name in names if remote.is_pipe(name)), None)
+    if named is not None and not allowed:
+        raise Misuse("runs a command", shard=named, todo="pass --allow-pipe if that is what you want")
+
+
+def _without_scheme(text: str) -> str:
+    """The path in a ``file:`` URL; anything else as it is."""
+    if not text.startswith("file:"):
+        return text
+    return unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", text))
+
+
+def _expand_url(text: str, allow_pipe: bool, unread: list[str]) -> Iterator[str]:
     """The shards of a URL; those of a folder that are not read go to ``unread``."""
     for url in _expand(text):
+        if remote.is_pipe(url):
+            _refuse_pipes([url], allow_pipe)
+            yield url
+            continue
+        remote.check_url(url)
         if url.endswith("/"):
             listed = remote.list_folder(url)
             unread += [name for name in listed if is_unread(name)]
             yield from (name for name in listed if is_shard(name))
         elif url.partition("?")[0].endswith(".txt"):
-            folder = url.rpartition("/")[0] + "/"
-            for line in _lines(remote.read(url).decode("utf-8")):
-                yield from _expand(line if remote.is_url(line) else folder + line)
+            yield from _names_in_remote_list(url)
         else:
             yield url
 
 
-def _lines(text: str) -> list[str]:
+def _names_in_list(path: Path) -> Iterator[str]:
+    with opened(path) as file:
+        data = file.read(MOST_LIST + 1)
+    if len(data) > MOST_LIST:
+        raise Misuse("too long for a list of shards", shard=str(path), expected=f"at most {MOST_LIST} bytes")
+    for line in _lines(data, str(path), "surrogateescape"):
+        if not line.startswith("#") or (path.parent / line).exists():
+            yield from _expand(_without_scheme(line), path.parent)
+
+
+def _names_in_remote_list(url: str) -> Iterator[str]:
+    """Shards below the folder of a list, or on another server; who wrote it says nothing of this machine."""
+    folder, scheme = url.rpartition("/")[0] + "/", url.partition(":")[0]
+    for line in _lines(remote.read(url, MOST_LIST), url, "strict"):
+        if line.startswith("#"):
+            continue
+        named, _, rest = line.partition(":")
+        remote_too = remote.is_url(line) and named.lower() in (scheme, *REMOTE_SCHEMES) and "::" not in rest
+        if (remote.is_url(line) and not remote_too) or "::" in named:
+            expected = f"relative paths, or URLs of {', '.join(dict.fromkeys((scheme, *REMOTE_SCHEMES)))}"
+            raise Misuse("a list from elsewhere names this", shard=url, expected=expected, found=ascii(line))
+        for name in _expand(line if remote_too else folder + line):
+            remote.check_url(name)
+            yield name
+
+
+def _lines(data: bytes, place: str, errors: str) -> list[str]:
+    """The lines of a list that are not empty: UTF-8, or UTF-16 with a byte order mark."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if wide else "utf-8-sig", "strict" if wide else errors)
+    except UnicodeDecodeError as error:
+        raise NotShards(f"a list that is no text ({error})", shard=place, todo="write it in UTF-8") from error
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _is_list(path: Path) -> bool:
     """Whether a file is a list of shards: not called a tar, and its beginning is text."""
-    if is_shard(path.name):
+    if is_shard(path.name) or not path.is_file():
         return False
-    with open(path, "rb") as file:
+    with opened(path) as file:
         beginning = file.read(4096)
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
     return bool(beginning) and b"\0" not in beginning and not beginning.startswith(b"\x1f\x8b")
 
 

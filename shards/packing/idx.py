@@ -24,6 +24,7 @@ from shards.indexing import domains, index
 from shards.io import shard_set
 from shards.io.atomic import publish_bytes, publishing_folder
 from shards.io.images import encode
+from shards.io.regular_files import opened
 from shards.member_names import storable
 from shards.packing.imagefolder import check_request
 from shards.shuffle import permutation
@@ -234,7 +235,7 @@ def read(path: Path, sides: int) -> Bytes:
         ShardError: another magic, a size that does not hold, a cut or damaged gzip; one line that says which.
     """
     try:
-        with open(path, "rb") as plain:
+        with opened(path) as plain:
             packed = plain.read(2) == _GZIP
             plain.seek(0)
             if not packed:

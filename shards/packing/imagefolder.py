@@ -17,6 +17,7 @@ from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.atomic import publish_bytes, publishing_folder
 from shards.io.folders import PassedOver, walk
+from shards.io.regular_files import contents
 from shards.member_names import split_name, storable
 from shards.packing.target import class_lines
 from shards.shuffle import permutation
@@ -243,7 +244,7 @@ def _readable_images(source: Path, paths: list[str], faults: list[Fault]) -> Ite
     """Path and bytes of each image that decodes; the others are added to ``faults``."""
     for path in paths:
         try:
-            data = (source / path).read_bytes()
+            data = contents(source / path)
         except OSError as error:
             faults.append(Fault("not-an-image", path, None, None, f"{path}: cannot be read ({error.strerror})"))
             continue
@@ -258,7 +259,7 @@ def _labelled(source: Path, paths: list[str], keys: dict[str, str], classes: tup
     label = {name: number for number, name in enumerate(classes)}
     for path in paths:
         number = label[path.partition("/")[0]]
-        image = (source / path).read_bytes()
+        image = contents(source / path)
         yield [(keys[path] + Path(path).suffix, image), (keys[path] + ".cls", f"{number}".encode("ascii"))]
 
 

@@ -14,6 +14,7 @@ from shards.errors import Misuse, ShardError
 from shards.io.atomic import publishing_folder
 from shards.io.folders import PassedOver, walk
 from shards.io.images import encode
+from shards.io.regular_files import contents
 from shards.packing.imagefolder import check_request
 from shards.packing.splits import halves
 from shards.packing.target import shuffled, write_target
@@ -227,4 +228,4 @@ def _text(path: Path) -> str:
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
         raise ShardError("is missing", shard=str(path), todo=_GET)
-    return path.read_bytes()
+    return contents(path)

@@ -143,7 +143,7 @@ def _place_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
     table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
     footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
     with placing(path) as file:
-        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd")
+        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
 
 
 def _marker(

@@ -13,32 +13,37 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shards.errors import ShardError
 from shards.indexing.index import Index
+from shards.io import parquet
 
 Rows = npt.NDArray[np.int64]
 
 
 def read_manifest(path: Path) -> pa.Table:
-    """The table in a Parquet file, its footer's metadata included.
+    """The table in a Parquet file, its footer's metadata included, or in all of a folder's, as Spark writes them.
 
     Raises:
         ShardError: there is no such file, or it is not Parquet (cut, empty, another format).
     """
+    todo = "write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'"
+    parts = _parts(path) if path.is_dir() else [path]
     try:
-        return pq.read_table(path, partitioning=None)
+        held = [parquet.read(part, todo) for part in parts]
+        return pa.concat_tables(held) if len(held) > 1 else held[0]
     except FileNotFoundError as error:
         raise ShardError("no such manifest", shard=str(path), todo="check the path") from error
-    except pa.ArrowInvalid as error:
-        raise ShardError(
-            "not a whole Parquet file",
-            shard=str(path),
-            expected="a manifest with columns shard and key",
-            found=f"{path.stat().st_size} bytes",
-            todo="write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'",
-        ) from error
+    except pa.ArrowException as error:
+        raise ShardError("files of different columns", shard=str(path), found=str(error)[:80], todo=todo) from error
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of a table that a tool wrote as a folder; names that begin with ``_`` or ``.`` are its own."""
+    found = sorted(path for path in folder.rglob("*.parquet") if path.name[0] not in "_.")
+    if not found:
+        raise ShardError("no Parquet file in this folder", shard=str(folder), todo="name the manifest")
+    return found
 
 
 def manifest_rows(index: Index, manifest: pa.Table) -> Rows:

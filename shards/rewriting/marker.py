@@ -7,8 +7,10 @@ later attempt knows the folder for its own. What goes into the shards is `rewrit
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, load
 from shards.io.atomic import sync_folder
 from shards.io.json_files import from_json, publish_json
+from shards.io.regular_files import contents, opened
+from shards.rewriting.plan import OUTCOMES
 
 FORMAT_VERSION = 1
 MARKER, BEGUN, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
@@ -38,7 +42,7 @@ class Hashes:
 def hashes(path: Path) -> Hashes:
     """Read a file once and hash it."""
     sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
-    with open(path, "rb") as file:
+    with opened(path) as file:
         while chunk := file.read(_CHUNK):
             sha256.update(chunk)
             xxh3.update(chunk)
@@ -55,7 +59,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     """
     path = folder / MARKER
     try:
-        marker: dict[str, Any] = from_json(path.read_bytes())
+        marker: dict[str, Any] = from_json(contents(path))
         version = marker["version"]
     except FileNotFoundError as error:
         raise Unfinished(
@@ -73,24 +77,42 @@ def read_marker(folder: Path) -> dict[str, Any]:
             found=version,
             todo="read it with the version of curate that wrote it, or rewrite it",
         )
-    if not _is_marker(marker):
+    checksum = marker.pop("checksum", None)  # older markers have none
+    if not _is_marker(marker) or checksum not in (None, _checksum(marker)):
         raise ShardError("damaged", shard=str(path), todo="rewrite into a new folder")
     return marker
 
 
 def _is_marker(marker: dict[str, Any]) -> bool:
-    """Whether everything stands in ``curated.json`` that its readers take from it."""
-    hashed = {field.name for field in fields(Hashes)}
+    """Whether everything stands in ``curated.json`` that its readers take from it, and names only its own files."""
+    hashed = {"bytes": int, "sha256": str, "xxh3": str}
+    summary = dict.fromkeys(("shards", "bytes", "shared_keys", "new_headers"), int)
+    counts = dict.fromkeys(("in", *OUTCOMES), int)
     try:
         return (
-            marker.keys() >= {"plan", "shard_size"}
-            and marker["summary"].keys() == {"shards", "bytes", "counts", "shared_keys", "new_headers"}
-            and all(shard.keys() >= {"name", "samples"} | hashed for shard in marker["shards"])
-            and all(file.keys() >= hashed for file in marker["files"].values())
-            and marker["source"].keys() >= {"fingerprint", "counts"}
+            _holds(marker, {"plan": str, "shard_size": int, "summary": dict, "shards": list, "files": dict})
+            and marker["shard_size"] > 0
+            and marker["summary"].keys() == {*summary, "counts"}
+            and _holds(marker["summary"], summary | {"counts": dict})
+            and _holds(marker["summary"]["counts"], counts)
+            and all(_holds(shard, {"name": str, "samples": int} | hashed) for shard in marker["shards"])
+            and all(_TAR.fullmatch(shard["name"]) for shard in marker["shards"])
+            and marker["files"].keys() == {INDEX, MANIFEST}
+            and all(_holds(file, hashed) for file in marker["files"].values())
+            and _holds(marker["source"], {"fingerprint": str, "counts": dict})
+            and all(_holds(line, counts) for line in marker["source"]["counts"].values())
         )
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def _holds(said: dict[str, Any], kinds: Mapping[str, type]) -> bool:
+    """Whether an object has these fields, each of exactly this type; further ones pass."""
+    return all(type(said[name]) is kind for name, kind in kinds.items())
+
+
+def _checksum(marker: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
 
 
 def load_curated(folder: Path) -> Index:
@@ -146,8 +168,9 @@ def check_mine(folder: Path) -> None:
 
 
 def finish(folder: Path, marker: dict[str, Any]) -> None:
-    """Write the marker, then forget that the folder was begun."""
-    publish_json(folder / MARKER, {"version": FORMAT_VERSION, **marker})
+    """Write the marker, with its own checksum, then forget that the folder was begun."""
+    said = {"version": FORMAT_VERSION, **marker}
+    publish_json(folder / MARKER, {**said, "checksum": _checksum(said)})
     forget_beginning(folder)
 
 

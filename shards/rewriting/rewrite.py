@@ -123,7 +123,7 @@ def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOption
     check_shard_size(size)
     held = index.table.take(pa.array(kept))
     keys = _new_keys(index, kept, held["key"]) if options.rename else held["key"]
-    return Work(_plan_name(index, outcome, size, options.rename), outcome, kept, held, keys, size)
+    return Work(plan_name(index, outcome, size, options.rename), outcome, kept, held, keys, size)
 
 
 def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: RewriteOptions) -> RewriteSummary:
@@ -182,7 +182,7 @@ def check_space(out: Path, needed: int) -> None:
         )
 
 
-def _plan_name(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
+def plan_name(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
     """What tells this rewrite from any other: store, kept rows, size of shards, names."""
     said = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()

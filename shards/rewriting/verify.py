@@ -14,20 +14,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from shards.errors import Error
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, build, load
 from shards.indexing.members import Parts, bodies, that_count, walked_samples
+from shards.io import parquet
 from shards.io.json_files import from_json
 from shards.io.mapped import Buffer, opening
 from shards.io.parallel import map_shards
+from shards.io.regular_files import contents
 from shards.io.shard_set import ShardSet, locate
-from shards.rewriting import exports
+from shards.rewriting import exports, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
 from shards.rewriting.marker import BEGUN, MANIFEST, MARKER, Hashes, hashes, read_marker
 
+_TODO = "rewrite it from the store"
+_SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
 _COUNTS = (exports.SIZES, exports.LENGTH, exports.WIDS)
 
 
@@ -51,11 +54,12 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
         return faults  # what is read below would not be what was written
     index = load(folder / INDEX)
     faults += _index_faults(folder, index, workers)
-    faults += _manifest_faults(folder, marker)
+    faults += _manifest_faults(folder)
+    faults += recount.own_faults(marker, index, _sources(folder))
     faults += _count_faults(folder, index)
     faults += _export_faults(folder, index)
     if against is not None and not faults:
-        faults += _store_faults(folder, against, workers)
+        faults += _store_faults(folder, marker, against, workers)
     return faults
 
 
@@ -112,7 +116,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
-def _manifest_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
+def _manifest_faults(folder: Path) -> Iterator[str]:
     """Every line of the manifest is a sample of the set, once, and every sample is a line."""
     lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
     samples = _sources(folder)
@@ -127,15 +131,14 @@ def _manifest_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
         yield f"{line['shard']}, {line['key']}: in the manifest and not in the shards"
     for line in samples.join(lines, names, join_type="left anti").to_pylist():
         yield f"{line['shard']}, {line['key']}: in the shards and not in the manifest"
-    kept = marker["summary"]["counts"]["kept"]
-    if kept != len(samples):
-        yield f"{MARKER}: another number kept (expected {kept}, found {len(samples)})"
 
 
 def _sources(folder: Path) -> pa.Table:
     """Where each sample came from: columns ``shard`` and ``key``, strings."""
-    held = pq.read_table(folder / INDEX, columns=["source_shard", "source_key"])
-    return pa.table({"shard": _plain(held["source_shard"]), "key": held["source_key"]})
+    held = parquet.fitted(
+        parquet.read(folder / INDEX, _TODO), _SOURCES, folder / INDEX, "index of a curated set", _TODO
+    )
+    return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
 
 
 def _count_faults(folder: Path, index: Index) -> Iterator[str]:
@@ -147,7 +150,7 @@ def _count_faults(folder: Path, index: Index) -> Iterator[str]:
     }
     for name, value in expected.items():
         try:
-            found = from_json((folder / name).read_bytes())
+            found = from_json(contents(folder / name))
         except (OSError, ValueError):
             yield f"{name}: is missing or damaged"
             continue
@@ -173,8 +176,8 @@ def _holds_uids(path: Path, index: Index) -> bool:
         return False
 
 
-def _store_faults(folder: Path, store: Index, workers: int) -> list[str]:
-    """Every sample has the bytes that it has in the store."""
+def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: int) -> list[str]:
+    """Every sample has the bytes that it has in the store, and the marker says what follows from store and choice."""
     made, sources = load(folder / INDEX), _sources(folder)
     try:
         rows = manifest_rows(store, sources)
@@ -194,7 +197,8 @@ def _store_faults(folder: Path, store: Index, workers: int) -> list[str]:
         pieces += [tuple(table.take(np.arange(a, b)) for table in (mine, theirs)) for a, b in pairwise(cuts)]
     borrowing = frozenset(shard.path for shard in store.shards if shard.borrows)
     faults = map_shards(partial(_piece_faults, str(folder), store.root, borrowing), pieces, workers)
-    return [line for lines in faults for line in lines]
+    counted = recount.store_faults(marker, made, sources["key"], store, rows, workers)
+    return [line for lines in faults for line in lines] + list(counted)
 
 
 def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tuple[pa.Table, pa.Table]) -> list[str]:

@@ -10,7 +10,7 @@ from test_cli import _main
 
 from curate.cli import curate as command
 from curate.cli.options import Numbers
-from curate.config.defaults import refuse_values
+from curate.config.defaults import refuse_impossible
 from curate.config.schema import from_options
 from curate.errors import Misuse
 
@@ -83,7 +83,7 @@ def test_a_number_that_cannot_be_meant_is_one_line(places, value):
 def test_counts_beyond_what_tensors_count(name, value):
     """From a configuration file, where whole numbers have no end."""
     with pytest.raises(Misuse, match=f"--{name.replace('_', '-')} .*must be in"):
-        refuse_values(from_options({"store": "s", "target": "t", **toyset.FAST, name: value}))
+        refuse_impossible(from_options({"store": "s", "target": "t", **toyset.FAST, name: value}))
 
 
 @pytest.mark.parametrize("arguments", [["--grid", "--out", "m.parquet"], ["--grid", "--lam", "0.2"], ["--by", "lower"]])

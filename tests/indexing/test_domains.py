@@ -143,7 +143,7 @@ def test_what_is_no_file_of_domains_is_refused(index):
     with pytest.raises(ShardError, match=r"not a whole file of domains.*curate.domains"):
         domains.load(index)
     write(index, table(index).drop_columns(["domain"]))
-    with pytest.raises(ShardError, match=r"not a whole file of domains.*domain"):
+    with pytest.raises(ShardError, match=r"no whole file of domains.*no column domain"):
         domains.load(index)
     write(index, table(index), version=2)
     with pytest.raises(ShardError, match=r"unknown format of domains \(expected 1, found 2\)"):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from index_makers import THREE, indexed, kinds, put
 from strategies import tar_of
 
-from shards.errors import Misuse, NoSpace, NotShards, ShardError, ShardsChanged
+from shards.errors import Misuse, NoSpace, NotShards, RootDiffers, ShardError, ShardsChanged
 from shards.indexing.drift import compare
 from shards.indexing.index import SCHEMA, Index, load, save
 from shards.io import remote
@@ -56,10 +56,10 @@ class TestShards:
 
     def test_a_remote_shard_is_streamed(self, tmp_path: Path) -> None:
         put(tmp_path, "0.tar", THREE)
-        index, _ = indexed(f"pipe:cat {tmp_path}/0.tar")
+        index, _ = indexed(f"pipe:cat {tmp_path}/0.tar", allow_pipe=True)
         assert index.table.equals(indexed(tmp_path)[0].table)
         with pytest.raises(NotShards, match="the command ends with status 1"):
-            indexed(f"pipe:cat {tmp_path}/0.tar; exit 1")
+            indexed(f"pipe:cat {tmp_path}/0.tar; exit 1", allow_pipe=True)
 
     def test_a_pipe_that_is_not_read_to_its_end_is_no_failure(self, tmp_path: Path) -> None:
         (tmp_path / "big").write_bytes(bytes(1 << 20))
@@ -185,7 +185,7 @@ class TestFile:
         put(put(tmp_path, "s/0.tar", THREE), "s/1.tar", [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.cls", b"3")])
         index, _ = indexed(tmp_path / "s")
         save(index, tmp_path / "elsewhere.parquet")
-        back = load(tmp_path / "elsewhere.parquet")
+        back = load(tmp_path / "elsewhere.parquet", index.root)
         assert (back.root, back.shards) == (index.root, index.shards)
         assert back.table.equals(index.table)
         assert back.table.schema.equals(SCHEMA)
@@ -207,13 +207,21 @@ class TestFile:
         compare(load(tmp_path / "new" / "index.parquet"))
         assert str(tmp_path).encode() not in (tmp_path / "new" / "index.parquet").read_bytes()
 
-    def test_a_moved_store_is_named_by_root(self, tmp_path: Path) -> None:
-        put(tmp_path, "old/0.tar", THREE)
+    def test_an_index_of_shards_elsewhere_is_refused_with_both_places(self, tmp_path: Path) -> None:
+        put(put(tmp_path, "old/0.tar", THREE), "new/0.tar", THREE)
         save(indexed(tmp_path / "old")[0], tmp_path / "index.parquet")
-        (tmp_path / "old").rename(tmp_path / "new")
-        with pytest.raises(NotShards, match="cannot be opened"):
-            compare(load(tmp_path / "index.parquet"))
-        compare(load(tmp_path / "index.parquet", root=str(tmp_path / "new")))
+        for root, expected in ((None, tmp_path), (str(tmp_path / "new"), tmp_path / "new")):
+            with pytest.raises(RootDiffers, match=rf"expected {expected}, found {tmp_path}/old\); index these shards"):
+                load(tmp_path / "index.parquet", root)
+        (tmp_path / "link").symlink_to("old")
+        compare(load(tmp_path / "index.parquet", root=str(tmp_path / "link")))
+
+    def test_an_index_in_its_folder_serves_a_copy_of_it_elsewhere(self, tmp_path: Path) -> None:
+        """It names no root, and its shards are held against it."""
+        put(tmp_path, "s/0.tar", THREE)
+        save(indexed(tmp_path / "s")[0], tmp_path / "s" / "index.parquet")
+        (tmp_path / "s" / "index.parquet").rename(tmp_path / "index.parquet")
+        compare(load(tmp_path / "index.parquet", root=str(tmp_path / "s")))
 
     def test_the_fingerprint_knows_neither_place_nor_workers_but_every_header(self, tmp_path: Path) -> None:
         put(put(tmp_path, "a/0.tar", THREE), "b/0.tar", THREE)

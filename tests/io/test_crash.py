@@ -41,7 +41,7 @@ def attempt(number):
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(count)
-    index = indexes.load(folder / "index.parquet")
+    index = indexes.load(folder / "index.parquet", str(folder / "store"))
     rewrite(index, pq.read_table(folder / "kept.parquet"), out, options=RewriteOptions(shard_size=12000))
 
 number, step = 0, int(sys.argv[2])
@@ -102,7 +102,7 @@ from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    index = indexes.load(folder / "index.parquet")
+    index = indexes.load(folder / "index.parquet", str(folder / "store"))
     options = RewriteOptions(shard_size=6000, workers=2)
     rewrite(index, pq.read_table(folder / "kept.parquet"), folder / "out", options=options)
 """

@@ -84,7 +84,7 @@ class TestResolve:
         assert (found.root, found.paths) == ("s3://bucket/", ("train1/0.tar", "train2/0.tar"))
 
     def test_a_pipe_is_a_url(self) -> None:
-        found = resolve("pipe:cat /data/{0..1}.tar")
+        found = resolve("pipe:cat /data/{0..1}.tar", allow_pipe=True)
         assert found.root == "pipe:cat /data/"
         assert found.paths == ("0.tar", "1.tar")
 

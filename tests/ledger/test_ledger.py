@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.errors import CurateError
-from curate.ledger import ledger
+from curate.ledger import ledger, table_file
 from curate.types import ERRORS, Beliefs, Stamp
 from shards.errors import Unfinished, UnknownFormat
-from shards.io import parquet
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "parquet"
 
@@ -129,11 +128,11 @@ class TestPartition:
         numbers = np.random.default_rng(0).random(300_000)  # several pages, which chunks of other lengths would move
         table = pa.table({"mean": numbers})
         pieces = pa.concat_tables([table[start : start + 777] for start in range(0, len(table), 777)])
-        sums = {parquet.write(tmp_path / "x", each, {"format": "ledger", "version": 1}) for each in (table, pieces)}
+        sums = {table_file.write(tmp_path / "x", each, {"format": "ledger", "version": 1}) for each in (table, pieces)}
         assert len(sums) == 1
 
     def test_a_large_partition_has_several_row_groups(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parquet, "GROUP_ROWS", 4)
+        monkeypatch.setattr(table_file, "GROUP_ROWS", 4)
         write_epoch(tmp_path, 1, range(10))
         assert pq.read_metadata(ledger.path_of(tmp_path, 1)).num_row_groups == 3
         assert ledger.read_epoch(tmp_path, 1)["row"].to_pylist() == list(range(10))
@@ -148,11 +147,11 @@ class TestPartition:
         # The limit on the size of a file stands in for the end of the disk; it holds for the child process alone.
         code = """
 import pathlib, resource, sys, numpy, pyarrow
-from shards.io import parquet
+from curate.ledger import table_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 table = pyarrow.table({"mean": numpy.random.default_rng(0).random(100_000)})
 try:
-    parquet.write(pathlib.Path(sys.argv[1]) / "part-0.parquet", table, {"format": "ledger", "version": 1})
+    table_file.write(pathlib.Path(sys.argv[1]) / "part-0.parquet", table, {"format": "ledger", "version": 1})
 except OSError as error:
     sys.exit(40 if "File too large" in str(error) else 41)
 """
@@ -217,8 +216,8 @@ class TestHistory:
         write_epoch(tmp_path, 1, [0, 1])
         write_epoch(tmp_path, 2, [0, 1])
         path = ledger.path_of(tmp_path, 2)
-        wider = parquet.read(path).append_column("reason", pa.array(["far", None]))
-        parquet.write(path, wider, {"format": "ledger", "version": 1})
+        wider = table_file.read(path).append_column("reason", pa.array(["far", None]))
+        table_file.write(path, wider, {"format": "ledger", "version": 1})
         table, _ = ledger.read(tmp_path)
         assert table["reason"].to_pylist() == [None, None, "far", None]
         assert ledger.final(tmp_path).schema.names == ledger.FINAL_SCHEMA.names
@@ -226,7 +225,7 @@ class TestHistory:
     def test_an_unknown_format_version_is_refused(self, tmp_path: Path) -> None:
         write_epoch(tmp_path, 1, [0])
         path = ledger.path_of(tmp_path, 1)
-        parquet.write(path, parquet.read(path), {"format": "ledger", "version": 2})
+        table_file.write(path, table_file.read(path), {"format": "ledger", "version": 2})
         message = "ledger format version 2, this release reads up to 1; update curate-bdw$"
         with pytest.raises(UnknownFormat, match=message):
             ledger.read_epoch(tmp_path, 1)
@@ -236,7 +235,7 @@ class TestHistory:
     def test_a_file_of_another_format_is_refused(self, tmp_path: Path) -> None:
         write_epoch(tmp_path, 1, [0])
         path = ledger.path_of(tmp_path, 1)
-        parquet.write(path, parquet.read(path), {"format": "manifest", "version": 1})
+        table_file.write(path, table_file.read(path), {"format": "manifest", "version": 1})
         with pytest.raises(UnknownFormat, match=r"expected a ledger, found a manifest; name the right file$"):
             ledger.read_epoch(tmp_path, 1)
 

@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curate.errors import CurateError
-from curate.ledger import manifest
+from curate.ledger import manifest, table_file
 from curate.ledger.manifest import Origin
 from curate.types import Stamp
 from shards.errors import Unfinished, UnknownFormat
-from shards.io import parquet
 
 STAMP = Stamp(run_id="3f9c", method="bdw", epoch=2, seed=7, lam=0.25, rho=0.5, eta=10.0)
 ORIGIN = Origin("prune when CDF(0.25; a, b) > 0.5", 5, "ab" * 32, STAMP)
@@ -132,19 +131,19 @@ def test_a_file_of_ones_own_is_sent_to_rewrite(tmp_path: Path) -> None:
 
 def test_rows_that_are_not_those_that_were_counted_are_noticed(tmp_path: Path) -> None:
     write(tmp_path / "m", [0, 1])
-    table, footer = parquet.read(tmp_path / "m"), parquet.footer_of(tmp_path / "m", "manifest", 1)
+    table, footer = table_file.read(tmp_path / "m"), table_file.footer_of(tmp_path / "m", "manifest", 1)
     assert footer is not None
-    parquet.write(tmp_path / "m", table[:1], footer)
+    table_file.write(tmp_path / "m", table[:1], footer)
     with pytest.raises(CurateError, match=r"expected 2 rows, found 1; write the manifest again$"):
         manifest.read(tmp_path / "m")
 
 
 def test_a_later_version_and_another_format_are_refused(tmp_path: Path) -> None:
-    parquet.write(tmp_path / "m", names_of([0]), {"format": "manifest", "version": 2})
+    table_file.write(tmp_path / "m", names_of([0]), {"format": "manifest", "version": 2})
     with pytest.raises(
         UnknownFormat, match=r"manifest format version 2, this release reads up to 1; update curate-bdw$"
     ):
         manifest.read(tmp_path / "m")
-    parquet.write(tmp_path / "m", names_of([0]), {"format": "ledger", "version": 1})
+    table_file.write(tmp_path / "m", names_of([0]), {"format": "ledger", "version": 1})
     with pytest.raises(UnknownFormat, match=r"expected a manifest, found a ledger; name the right file$"):
         manifest.read(tmp_path / "m")

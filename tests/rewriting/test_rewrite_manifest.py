@@ -82,7 +82,7 @@ def test_a_file_that_is_no_manifest_is_named(tmp_path: Path) -> None:
     with pytest.raises(ShardError, match=r"gone\.parquet: no such manifest"):
         read_manifest(tmp_path / "gone.parquet")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ShardError, match=r"cut\.parquet: not a whole Parquet file .*found 4 bytes"):
+    with pytest.raises(ShardError, match=r"cut\.parquet: not a whole Parquet file .*found .*4 bytes"):
         read_manifest(tmp_path / "cut.parquet")
     (tmp_path / "empty.parquet").write_bytes(b"")
     with pytest.raises(ShardError, match=r"empty\.parquet: not a whole Parquet file"):

@@ -175,6 +175,6 @@ def test_a_gzip_store_becomes_plain_tars(tmp_path: Path) -> None:
 def test_a_remote_store_is_rewritten_too(store: Index, tmp_path: Path) -> None:
     from shards.io import shard_set
 
-    remote, _ = indexes.build(shard_set.resolve(f"pipe:cat {store.root}/{{00000..00002}}.tar"))
+    remote, _ = indexes.build(shard_set.resolve(f"pipe:cat {store.root}/{{00000..00002}}.tar", allow_pipe=True))
     rewrite(remote, manifest_of(remote, [0, 59]), tmp_path / "out")
     assert read_set(tmp_path / "out") == samples_of(store, [0, 59])

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from index_makers import picture
 from shard_makers import make_store, manifest_of, numbered
 
 from shards.errors import ShardError, Unfinished
+from shards.indexing import index
 from shards.indexing.index import Index
+from shards.io import shard_set
 from shards.rewriting.marker import hashes, read_marker
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify
+
+PNG = picture()
 
 
 @pytest.fixture
@@ -31,7 +41,7 @@ def curated(store: Index, tmp_path: Path) -> Path:
 
 def rehash(folder: Path, name: str) -> None:
     """Make the marker agree with a file that a test changed, so that the next check is reached."""
-    marker = json.loads((folder / "curated.json").read_text())
+    marker = unsigned(folder)
     entry = asdict(hashes(folder / name))
     for shard in marker["shards"]:
         if shard["name"] == name:
@@ -39,6 +49,25 @@ def rehash(folder: Path, name: str) -> None:
     if name in marker["files"]:
         marker["files"][name] = entry
     (folder / "curated.json").write_text(json.dumps(marker))
+
+
+def unsigned(folder: Path) -> dict[str, Any]:
+    """The marker as it was before it had a checksum."""
+    marker: dict[str, Any] = json.loads((folder / "curated.json").read_text())
+    marker.pop("checksum", None)
+    return marker
+
+
+def changed(value: Any) -> Iterator[Any]:
+    """A JSON value with one of its leaves, each in turn, changed."""
+    if isinstance(value, dict | list):
+        for place in value if isinstance(value, dict) else range(len(value)):
+            for other in changed(value[place]):
+                copy = value.copy()
+                copy[place] = other
+                yield copy
+    else:
+        yield value + 1 if isinstance(value, int) else value[:-1] + ("0" if value[-1] != "0" else "1")
 
 
 def edit(path: Path, offset: int, data: bytes) -> None:
@@ -144,7 +173,7 @@ def test_an_index_that_lacks_a_row_is_found(curated: Path) -> None:
     rehash(curated, "index.parquet")
     lines = verify(curated)
     assert "index.parquet: another number of samples than the shards (expected 10, found 9)" in lines
-    assert "curated.json: another number kept (expected 10, found 9)" in lines
+    assert "curated.json: summary.counts.kept is not what it should be (expected 9, found 10)" in lines
 
 
 def test_bytes_that_are_not_the_stores_are_found_only_against_it(curated: Path, store: Index) -> None:
@@ -167,3 +196,58 @@ def test_counts_for_other_tools_are_checked(curated: Path, name: str) -> None:
     assert verify(curated) == [f"{name}: counts differ from the index"]
     (curated / name).write_text("")
     assert verify(curated) == [f"{name}: is missing or damaged"]
+
+
+class TestMarker:
+    """Every value in curated.json is held against something: a checksum, and what set and store say themselves."""
+
+    @pytest.fixture
+    def odd_store(self, tmp_path: Path) -> Index:
+        """Two shards; images that do not decode, none at all, a hard link, a key that is in both."""
+        folder = tmp_path / "odd"
+        folder.mkdir()
+        for number in range(2):
+            with tarfile.open(folder / f"{number}.tar", "w") as file:
+                for name, body in (("a.png", PNG), ("b.png", b"junk"), ("c.txt", b"x"), (f"{number}.png", PNG)):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(body)
+                    file.addfile(member, io.BytesIO(body))
+                link = tarfile.TarInfo(f"link{number}.png")
+                link.type, link.linkname = tarfile.LNKTYPE, "a.png"
+                file.addfile(link)
+        return index.build(shard_set.resolve(folder))[0]
+
+    @pytest.mark.parametrize("rename", [False, True])
+    @pytest.mark.parametrize("signed", [False, True])
+    def test_every_changed_value_is_found(self, odd_store: Index, tmp_path: Path, rename: bool, signed: bool) -> None:
+        wanted = [row for row, key in enumerate(odd_store.table["key"].to_pylist()) if key not in ("0", "b", "c")]
+        options = RewriteOptions(shard_size=4000, rename=rename)
+        rewrite(
+            odd_store, manifest_of(odd_store, wanted), tmp_path / "out", undecodable=np.array([1, 6]), options=options
+        )
+        whole = json.loads((tmp_path / "out" / "curated.json").read_text())
+        assert whole["summary"]["new_headers"] == (5 if rename else 2)
+        assert whole["summary"]["shared_keys"] == (0 if rename else 1)
+        assert verify(tmp_path / "out", odd_store) == []
+        if not signed:
+            del whole["checksum"]
+            (tmp_path / "out" / "curated.json").write_text(json.dumps(whole))
+            assert verify(tmp_path / "out", odd_store) == []
+        others = list(changed(whole))
+        assert len(others) > 40
+        for marker in others:
+            (tmp_path / "out" / "curated.json").write_text(json.dumps(marker))
+            try:
+                found = verify(tmp_path / "out", odd_store)
+            except ShardError as error:
+                found = [str(error)]
+            assert found, marker
+            assert not signed or "curated.json: " in found[0]
+
+    @pytest.mark.parametrize("name", ["../../store/0.tar", "/etc/passwd", "x.tar"])
+    def test_a_marker_names_only_files_of_its_set(self, curated: Path, name: str) -> None:
+        marker = unsigned(curated)
+        marker["shards"][0]["name"] = name
+        (curated / "curated.json").write_text(json.dumps(marker))
+        with pytest.raises(ShardError, match=r"curated\.json: damaged"):
+            verify(curated)

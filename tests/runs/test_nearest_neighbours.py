@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from curate.config.schema import ImageConfig
 from curate.errors import CurateError, Misuse, RunMismatch
+from curate.ledger import table_file
 from curate.runs import nearest_neighbours, saved_network, target_distances
 from curate.runs.pretrain import pretrain
-from shards.io import parquet
 from shards.packing.idx import read_split
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "idx"
@@ -293,7 +293,7 @@ def test_files_that_are_no_networks_known_here_are_refused(tmp_path):
 def test_distances_need_no_column_but_row_and_squared(tmp_path):
     """Rows that the file lacks (no image in the sample) are infinitely far."""
     table = pa.table({"row": [0, 2], "squared": pa.array([1.0, None], pa.float32())})
-    parquet.write(tmp_path / "d.parquet", table, FOOTER)
+    table_file.write(tmp_path / "d.parquet", table, FOOTER)
     found, recall = target_distances.load(tmp_path / "d.parquet", np.array([0, 2]), 3, {})
     assert (found.tolist(), recall) == ([1.0, np.inf, np.inf], 0.5)
 
@@ -322,6 +322,6 @@ def test_distances_need_no_column_but_row_and_squared(tmp_path):
 def test_distances_that_cannot_be_this_runs_are_refused(tmp_path, rows, squared, footer, message):
     """In one line that says what to do: every row of the run once, each with a distance or with null."""
     table = pa.table({"row": rows} | ({} if squared is None else {"squared": squared}))
-    parquet.write(tmp_path / "d.parquet", table, FOOTER | footer)
+    table_file.write(tmp_path / "d.parquet", table, FOOTER | footer)
     with pytest.raises(CurateError, match=rf"d\.parquet: ({message}).*; remove the file so that it is measured again$"):
         target_distances.load(tmp_path / "d.parquet", np.array([0, 2]), 3, {})

@@ -54,6 +54,7 @@ class Asked:
         domain: the target's own in the store, for oracle; None for the one that the run was told.
         protocol: how networks are scored.
         processes: trainings at a time.
+        allow_pipe: whether the run's store may be one that a command makes.
     """
 
     names: tuple[str, ...]
@@ -62,6 +63,7 @@ class Asked:
     domain: str | None = None
     protocol: Protocol = field(default_factory=Protocol)
     processes: int = 1
+    allow_pipe: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     """
     record = provenance.read_run(run)
     config = provenance.config_of(record, run)
+    config = replace(config, machine=replace(config.machine, allow_pipe=asked.allow_pipe))
     _check(asked, config)
     _refuse_uncurated(run)
     folder = output_dir.place(run, target, out, "against", RECORD)
@@ -166,7 +169,8 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
 
 def store_of(run: Path, config: ReadyConfig) -> Index:
     """The index of the store that a run was of."""
-    return open_index(config.store, Path(config.index) if config.index else None, made_at=run / "index.parquet")
+    place = Path(config.index) if config.index else None
+    return open_index(config.store, place, made_at=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
 
 
 def make_subset(place: Place, cell: Subset) -> Result:
@@ -202,6 +206,7 @@ def train(place: Place, cell: Training) -> Result:
     length = f"{cell.epochs}-epochs" if cell.steps is None else f"{cell.steps}-steps"
     to = place.out / "networks" / f"{cell.shards}-{length}-{cell.options['seed']}"
     options = cell.options | {"device": place.device} | ({"epochs": cell.epochs} if cell.steps is None else {})
+    options |= {"allow_pipe": place.config.machine.allow_pipe}
     trained = pretrain(shards, to, options, cell.steps)
     scored = evaluate(to, place.target, replace(cell.protocol, device=place.device))
     return {

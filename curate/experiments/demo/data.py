@@ -19,6 +19,7 @@ from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 
+from curate.ledger import table_file
 from shards.io.atomic import publish_bytes, publishing, publishing_folder
 from shards.tar.writer import write_shards
 
@@ -26,6 +27,8 @@ from shards.tar.writer import write_shards
 SOURCE, SPLITS = 700, {"train": 400, "val": 200, "test": 497}
 #: Small shards, so that there are several.
 SHARD_SIZE = 250_000
+
+_DOMAINS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("key", "domain")])
 
 Picture = npt.NDArray[np.uint8]
 
@@ -49,7 +52,7 @@ def pack(out: Path, sizes: Sizes, seed: int) -> None:
         turn = np.random.default_rng(seed).permutation(len(pictures))
         with publishing(out / "domains.parquet") as file:
             keys = [f"{place:05d}" for place in range(len(turn))]
-            pq.write_table(pa.table({"key": keys, "domain": domains[turn]}), file)
+            pq.write_table(pa.table({"key": keys, "domain": domains[turn]}), file, write_page_checksum=True)
         with publishing_folder(out / "source") as folder:
             samples = ([(f"{place:05d}.png", _png(pictures[i]))] for place, i in enumerate(turn))
             write_shards(folder, samples, shard_size=SHARD_SIZE)
@@ -69,7 +72,7 @@ def pack(out: Path, sizes: Sizes, seed: int) -> None:
 
 def domains_of(out: Path, keys: pa.ChunkedArray) -> npt.NDArray[np.str_]:
     """Where the examples of these keys come from: "digit" or "patch"."""
-    table = pq.read_table(out / "domains.parquet").to_pydict()
+    table = table_file.read(out / "domains.parquet", ["key", "domain"], _DOMAINS).to_pydict()
     known = dict(zip(table["key"], table["domain"]))
     return np.array([known[key] for key in keys.to_pylist()])
 

@@ -21,7 +21,7 @@ from curate.data.image_store import ImageStore, Shelf
 from curate.errors import CurateError, Misuse
 from curate.experiments.baselines import trials as comparison
 from curate.experiments.demo import data
-from curate.experiments.sweep import one_thread
+from curate.experiments.sweep import one_thread, said_in
 from curate.ledger import ledger
 from curate.ledger.metrics import seconds_spent
 from curate.progress import Bar
@@ -29,7 +29,7 @@ from curate.runs.run import run
 from curate.stats import plots
 from shards.indexing import index as shard_index
 from shards.io import shard_set
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import publish_json
 from shards.rewriting.verify import verify
 
 #: The store's side and patch, and how it is weighed, by pretext.
@@ -191,7 +191,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     """
     path = out / "demo.json"
     if path.exists():
-        found = from_json(path.read_text())
+        found = said_in(path)
         if found != settings:
             raise Misuse(f"--out {out}: holds a demo with {found}, not {settings}; name another folder")
     elif out.is_dir() and any(out.iterdir()):

@@ -18,6 +18,7 @@ import numpy as np
 from curate.data.target import open_target
 from curate.errors import CurateError, Misuse
 from curate.experiments.baselines import trials
+from curate.experiments.sweep import said_in
 from curate.experiments.tables import protocols
 from curate.experiments.tables.paper_numbers import DOMAINS
 from curate.experiments.tables.presets import Scale
@@ -26,7 +27,8 @@ from shards import shuffle
 from shards.indexing import domains
 from shards.indexing import index as shard_index
 from shards.indexing.domains import Domains
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import publish_json
+from shards.io.regular_files import contents
 from shards.packing.decathlon.pack import SOURCE, pack_decathlon
 from shards.packing.stl10 import pack_stl10
 from shards.store import open_index
@@ -105,9 +107,10 @@ def claim(out: Path, scale: Scale, seed: int) -> None:
         if path.parent.exists():
             raise Misuse(f"--out {out}: has a folder data/ that is not of an experiment; name another --out")
         publish_json(path, said)
-    held = from_json(path.read_bytes())
+    held = said_in(path)
     if held != said:
-        other = ", ".join(f"{key} was {held[key]}, is {value}" for key, value in said.items() if held[key] != value)
+        before = held if isinstance(held, dict) else {}
+        other = ", ".join(f"{k} was {before.get(k)}, is {v}" for k, v in said.items() if before.get(k) != v)
         raise Misuse(f"--out {out}: holds another experiment ({other}); name a new --out")
 
 
@@ -159,8 +162,11 @@ def _record_origins(origins: Path, store: Path, name: str) -> None:
     """``domains.parquet`` beside a store, of an ``origin.csv`` with columns ``archive`` and ``in_the_10_classes``."""
     if not origins.exists() or (store / domains.FILE_NAME).exists():
         return
-    with open(origins, newline="", encoding="utf-8") as file:
-        inside = [row["in_the_10_classes"] == "yes" for row in csv.DictReader(file) if "unlabel" in row["archive"]]
+    try:
+        lines = csv.DictReader(contents(origins).decode("utf-8").splitlines())
+        inside = [row["in_the_10_classes"] == "yes" for row in lines if "unlabel" in row["archive"]]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise CurateError(f"{origins}: is damaged ({type(error).__name__}: {error}); remove or mend it") from error
     index = open_index(str(store))
     if len(inside) != len(index):
         raise CurateError(f"{origins}: expected {len(index)} unlabelled images, found {len(inside)}; remove or mend it")

@@ -20,6 +20,7 @@ from shards.errors import ShardError
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.folders import PassedOver, walk
 from shards.io.mapped import Buffer, opening
+from shards.io.regular_files import contents
 from shards.io.shard_set import SUFFIXES
 from shards.packing.decathlon.annotations import Annotated
 from shards.tar.bulk_walk import Run, decoded
@@ -52,7 +53,7 @@ def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
     if place.is_dir():
         there = np.fromiter(((root / file.as_py()).is_file() for file in split.files), bool, len(split.files))
         _check_present(there, split, place)
-        yield lambda row: (root / split.files[row].as_py()).read_bytes()
+        yield lambda row: contents(root / split.files[row].as_py())
         return
     with opening(str(place)) as source:
         bodies, sizes = _places(source.buffer, split)

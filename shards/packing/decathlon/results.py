@@ -17,6 +17,7 @@ from shards.errors import Misuse, ShardError
 from shards.indexing import index
 from shards.io import shard_set
 from shards.io.json_files import from_json, publish_json
+from shards.io.regular_files import contents
 
 Ints = npt.NDArray[np.int64]
 Result = dict[str, int]
@@ -69,8 +70,8 @@ def category_ids(target: Path) -> Ints:
     """
     path = target / "categories.json"
     try:
-        return np.array([category["id"] for category in from_json(path.read_bytes())], np.int64)
-    except (OSError, ValueError, TypeError, LookupError) as error:
+        return np.array([category["id"] for category in from_json(contents(path))], np.int64)
+    except (OSError, ValueError, TypeError, LookupError, OverflowError) as error:
         raise ShardError("no category ids", shard=str(path), todo="pack the target with `pack decathlon`") from error
 
 

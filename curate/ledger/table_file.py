@@ -1,0 +1,144 @@
+"""The Parquet files of a run: the same bytes for the same table, written whole, with a footer of ours.
+
+Owns the footer (one JSON object under the key ``curate``: format, version, and what the format adds) and the refusal of
+what is unfinished or of a later version. Opening and checking are `shards.io.parquet`'. What the columns mean is the
+business of `ledger` and `manifest`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curate.types import Stamp
+from shards.errors import Unfinished, UnknownFormat
+from shards.io import parquet
+from shards.io.atomic import publishing
+
+#: Rows to a group, so that a reader of a large store can skip and stream.
+GROUP_ROWS = 1 << 20
+
+_KEY = b"curate"
+_TODO = "write it again"
+#: What the fields of a `Stamp` are in a footer.
+_STAMP: dict[str, type | tuple[type, ...]] = {
+    "run_id": str,
+    "method": str,
+    "epoch": int,
+    "seed": int,
+    "lam": (int, float),
+    "rho": (int, float),
+    "eta": (int, float, type(None)),
+}
+
+
+def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
+    """Publish ``table`` as ``path`` and return the sha256 of the file, in hex.
+
+    The bytes depend on the values, the schema and the footer alone, not on how the table lies in memory. Strings are
+    dictionary-encoded on disk but typed as plain strings, which is what every reader takes. Pages carry checksums.
+
+    Raises:
+        OSError: disk full, no permission; no file is left then.
+    """
+    plain = table.cast(table.schema.remove_metadata()).combine_chunks()
+    schema = plain.schema.with_metadata(metadata(footer))
+    with (
+        publishing(path) as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
+    with open(path, "rb") as written:
+        return hashlib.file_digest(written, "sha256").hexdigest()
+
+
+def metadata(footer: dict[str, Any]) -> dict[bytes, bytes]:
+    """A footer as the metadata of an Arrow schema."""
+    return {_KEY: json.dumps(footer, allow_nan=False).encode()}
+
+
+def footer_in(table: pa.Table) -> dict[str, Any]:
+    """The footer in the metadata of a table's schema.
+
+    Raises:
+        KeyError: there is none.
+    """
+    footer: dict[str, Any] = json.loads(table.schema.metadata[_KEY])
+    return footer
+
+
+def read(path: Path, columns: list[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
+    """All rows of one file; the column ``shard`` comes dictionary-encoded, as in the store's index.
+
+    Args:
+        columns: only these, which must be there; None for all.
+        schema: what the columns that are read must be, as `shards.io.parquet.misfit` has it; further ones pass.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Unfinished: it is cut, empty or damaged, or a column is missing or of another kind.
+    """
+    with _damage_reported(path):
+        table = parquet.read(path, _TODO, columns, coded=["shard"])
+    wanted = [field for field in schema or () if columns is None or field.name in columns]
+    if wrong := parquet.misfit(table, pa.schema(wanted)):
+        raise Unfinished(f"{path}: {wrong}; {_TODO}")
+    return table
+
+
+def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
+    """What the file says of itself; None where it is not of this package's making.
+
+    Args:
+        form: the format that is expected, such as ``ledger``.
+        version: the latest version of it that the caller reads.
+
+    Raises:
+        Unfinished: as `read`; or the footer is damaged.
+        UnknownFormat: another format, or a later version.
+    """
+    with _damage_reported(path):
+        footer = parquet.footer(parquet.metadata(path, _TODO), _KEY, path, _TODO)
+    if footer is None:
+        return None
+    if footer.get("format") != form:
+        raise UnknownFormat(f"{path}: expected a {form}, found a {footer.get('format')}; name the right file")
+    found = footer.get("version")
+    if type(found) is not int or not 1 <= found <= version:
+        raise UnknownFormat(
+            f"{path}: {form} format version {found}, this release reads up to {version}; update curate-bdw"
+        )
+    return footer
+
+
+def fields_of(footer: dict[str, Any], kinds: dict[str, type | tuple[type, ...]], path: Path) -> dict[str, Any]:
+    """These fields of a footer, each of its type.
+
+    Raises:
+        Unfinished: one is missing or something else.
+    """
+    for name, kind in kinds.items():
+        if isinstance(footer.get(name), bool) or name not in footer or not isinstance(footer[name], kind):
+            raise Unfinished(f"{path}: its footer is damaged ({name} is {str(footer.get(name))[:40]!r}); {_TODO}")
+    return {name: footer[name] for name in kinds}
+
+
+def stamp_in(footer: dict[str, Any], path: Path) -> Stamp:
+    """The stamp that a footer holds; raises as `fields_of`."""
+    return Stamp(**fields_of(footer, _STAMP, path))
+
+
+@contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except parquet.Damaged as cause:
+        said = cause.found if cause.problem == "not a whole Parquet file" else cause.problem
+        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({said}); {_TODO}") from cause

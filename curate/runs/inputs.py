@@ -1,0 +1,29 @@
+"""What can be said of a run before torch is loaded and anything is read: its options, and that its inputs are there."""
+
+from __future__ import annotations
+
+from curate.config.defaults import refuse_impossible
+from curate.config.schema import RunConfig
+from curate.data.splits import splits_of
+from curate.errors import Misuse
+from shards.io import shard_set
+from shards.io.regular_files import check_regular
+
+
+def check_inputs(config: RunConfig) -> None:
+    """Refuse at once what would be refused after a minute or later.
+
+    Raises:
+        Misuse: an option out of its range, two that exclude each other, no such file.
+        ShardError, CurateError: no shard of the store, no target.
+    """
+    refuse_impossible(config)
+    shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe)
+    if config.target:
+        splits_of(config.target)
+    for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
+        if path is not None:
+            try:
+                check_regular(path)
+            except OSError as error:
+                raise Misuse(f"{option} {path}: {error.strerror}; name a file") from error

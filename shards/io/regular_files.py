@@ -1,0 +1,43 @@
+"""Opens local files that somebody named: regular ones only, as a pipe would be waited for, and a device has no end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+
+def opened(path: str | Path) -> BufferedReader:
+    """Open a regular file to be read.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    # Without O_NONBLOCK the opening of a pipe waits for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _refuse_others(os.fstat(descriptor).st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return open(descriptor, "rb")
+
+
+def contents(path: str | Path) -> bytes:
+    """All bytes of a regular file; raises as `opened` does."""
+    with opened(path) as file:
+        return file.read()
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise `OSError` unless this is a regular file: for libraries that open files themselves."""
+    _refuse_others(os.stat(path).st_mode, path)
+
+
+def _refuse_others(mode: int, path: str | Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is no regular file, but a pipe, socket or device", os.fspath(path))

@@ -1,0 +1,172 @@
+"""Counts again what ``curated.json`` says: from the set's own index, and, where asked, from its store.
+
+Nothing of the marker is believed but what `verify` has held against the files already. Which rows did not decode is
+nowhere written; they are looked for among those that were left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shards.indexing.content import image_fault
+from shards.indexing.extents import in_blocks
+from shards.indexing.index import Index
+from shards.indexing.members import parts_of, walked_samples
+from shards.io.mapped import opening
+from shards.io.parallel import map_shards
+from shards.io.shard_set import locate
+from shards.rewriting import plan
+from shards.rewriting.plan import OUTCOMES, PRUNED, UNDECODABLE
+from shards.rewriting.rewrite import plan_name
+from shards.tar.walk import FILE
+
+Rows = npt.NDArray[np.int64]
+#: What is said, what was found, and under which name it stands.
+Said = tuple[str, Any, Any]
+
+
+def own_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Iterator[str]:
+    """What a marker says and its own set does not bear out, a line each.
+
+    Args:
+        index: of the curated set.
+        sources: ``shard`` and ``key`` of its samples in the store.
+    """
+    summary, counts, source = marker["summary"], marker["summary"]["counts"], marker["source"]["counts"]
+    samples = [len(index.rows(number)) for number in range(len(index.shards))]
+    kept = {line["values"]: line["counts"] for line in sources["shard"].value_counts().to_pylist()}
+    yield from _unequal(
+        [
+            ("summary.shards", summary["shards"], len(index.shards)),
+            ("summary.bytes", summary["bytes"], sum(shard.size for shard in index.shards)),
+            ("summary.counts.kept", counts["kept"], len(index)),
+            ("summary.shared_keys", summary["shared_keys"], _shared_keys(index)),
+            ("shards", [shard["name"] for shard in marker["shards"]], [shard.path for shard in index.shards]),
+            *((f"shards, {s['name']}, samples", s["samples"], n) for s, n in zip(marker["shards"], samples)),
+            *(("source.counts", shard, "no such shard") for shard in kept if shard not in source),
+            *((f"source.counts, {name}, kept", line["kept"], kept.get(name, 0)) for name, line in source.items()),
+            *(
+                (f"source.counts, {name}, in", line["in"], sum(line[each] for each in OUTCOMES))
+                for name, line in source.items()
+            ),
+            *(
+                (f"summary.counts.{each}", counts[each], sum(line[each] for line in source.values()))
+                for each in ("in", *OUTCOMES)
+            ),
+        ]
+    )
+
+
+def store_faults(
+    marker: dict[str, Any], made: Index, keys: pa.ChunkedArray, store: Index, rows: Rows, workers: int
+) -> Iterator[str]:
+    """What a marker says and the store does not bear out, a line each.
+
+    Args:
+        made: index of the curated set.
+        keys: of its samples in the store.
+        store: index of the store.
+        rows: of the store that were kept, rising.
+    """
+    source, renamed = marker["source"]["counts"], made.table["key"] != keys
+    imageless = store.table["image"].is_null().to_numpy()
+    none = np.zeros(0, np.int64)
+    outcome = plan.outcomes(store, rows, none, keep_all_broken=bool(imageless[rows].any()))
+    said = np.array([source.get(s.path, {}).get("undecodable", 0) for s in store.shards], np.int64)
+    broken = _undecodable(store, outcome, said, workers)
+    certain = all(len(found) == said[number] for number, found in broken.items())
+    for found in broken.values():
+        outcome[found] = UNDECODABLE
+    expected = plan.counts_by_shard(store, outcome)
+    lines = [dict(zip(OUTCOMES, line)) | {"in": sum(line)} for line in expected.tolist()]
+    for number, found in broken.items():
+        # Some that do not decode may not have been known for it, and count as pruned.
+        most = len(found)
+        if said[number] <= most:
+            lines[number] |= {
+                "undecodable": int(said[number]),
+                "pruned": lines[number]["pruned"] + most - int(said[number]),
+            }
+    size = marker["shard_size"]
+    yield from _unequal(
+        [
+            ("source.fingerprint", marker["source"]["fingerprint"], store.fingerprint),
+            *(("source.counts", name, "no such shard") for name in source.keys() - {s.path for s in store.shards}),
+            *(
+                (f"source.counts, {shard.path}", source.get(shard.path), line)
+                for shard, line in zip(store.shards, lines)
+            ),
+            ("shard_size", size, size if _cuts_so(made, store, rows, size) else "shards of another size"),
+            (
+                "summary.new_headers",
+                marker["summary"]["new_headers"],
+                _new_headers(made, store, rows, renamed, workers),
+            ),
+        ]
+    )
+    if certain:
+        yield from _unequal([("plan", marker["plan"], plan_name(store, outcome, size, renamed))])
+
+
+def _unequal(lines: list[Said]) -> Iterator[str]:
+    for name, said, found in lines:
+        if said != found:
+            yield f"curated.json: {name} is not what it should be (expected {found}, found {said})"
+
+
+def _shared_keys(index: Index) -> int:
+    return int((plan.previous_with_key(index.table["key"]) >= 0).sum())
+
+
+def _cuts_so(made: Index, store: Index, rows: Rows, size: Any) -> bool:
+    """Whether shards of this size come out as they did."""
+    sizes = in_blocks(store.table["size"].take(pa.array(rows)).to_numpy())
+    cut = plan.cut(np.arange(len(rows)), sizes, made.table["key"], size)
+    return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
+
+
+def _undecodable(store: Index, outcome: npt.NDArray[np.uint8], said: Rows, workers: int) -> dict[int, Rows]:
+    """The rows left out that do not decode, of each shard that is said to have some."""
+    items = []
+    for number in np.flatnonzero(said > 0).tolist():
+        rows = np.arange(len(outcome))[store.rows(number).start : store.rows(number).stop]
+        rows = rows[outcome[rows] == PRUNED]
+        table = store.table.select(["image_offset", "image_size"]).take(pa.array(rows))
+        items.append((store.shards[number].path, number, rows, table))
+    return dict(map_shards(partial(_undecodable_of, store.root), items, workers))
+
+
+def _undecodable_of(root: str, item: tuple[str, int, Rows, pa.Table]) -> tuple[int, Rows]:
+    path, number, rows, table = item
+    with opening(locate(root, path)) as source:
+        bodies = ((line["image_offset"], line["image_size"]) for line in table.to_pylist())
+        broken = [image_fault(bytes(source.buffer[at : at + size])) is not None for at, size in bodies]
+    return number, rows[np.array(broken, bool)]
+
+
+def _new_headers(made: Index, store: Index, rows: Rows, renamed: bool, workers: int) -> int:
+    """How many members have another header than in the store: all that were renamed, else hard links and the like."""
+    if renamed:
+        return int(pc.sum(made.table["members"]).as_py() or 0)
+    numbers = store.shard_numbers[rows]
+    items = [
+        (store.shards[number].path, store.table["key"].take(pa.array(rows[numbers == number])).to_pylist())
+        for number in np.unique(numbers).tolist()
+        if store.shards[number].borrows
+    ]
+    return sum(map_shards(partial(_new_headers_of, store.root), items, workers))
+
+
+def _new_headers_of(root: str, item: tuple[str, list[str]]) -> int:
+    path, keys = item
+    with opening(locate(root, path)) as source:
+        walked = walked_samples(source.buffer, path)
+        parts = [pair for key in keys for pair in parts_of(walked, key, path)]
+    return sum(part.kind == FILE and (member.borrowed or member.kind != FILE) for part, member in parts)
