@@ -7,6 +7,7 @@ webdataset imports torch, so it is imported on call.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,9 +22,8 @@ from shards import shuffle
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
 from shards.indexing.members import Bodies, Parts, members_of_bytes, members_of_shard, parts_of, walked_shard
-from shards.io import remote
+from shards.io import processes, remote
 from shards.io.byte_ranges import OpenShards, opening, read_through, uncompressed
-from shards.io.parallel import ignore_interrupt
 from shards.io.shard_set import locate
 from shards.tar.walk import FILE
 
@@ -55,35 +55,46 @@ def images(
     Raises:
         Misuse: ``workers`` is negative.
         ShardsChanged: a shard is gone or shorter than its index says.
-        ShardError: a worker was killed.
+        ShardError: a shard cannot be read, a worker cannot be started or was killed, or a batch was lost.
     """
     if workers < 0:
         raise Misuse("the number of workers", expected="at least 0", found=workers, todo="give --workers 0 or more")
-    import webdataset
-
-    pipeline = webdataset.DataPipeline(partial(_batches_of_worker, index, rows_of_batches), partial(_load, load))
-    options = {"batch_size": None, "num_workers": workers, "collate_fn": _as_it_is}
-    loader = iter(webdataset.WebLoader(pipeline, **options, worker_init_fn=ignore_interrupt if workers else None))
+    loader = _loader(index, rows_of_batches, load, workers)
     try:
-        while True:
-            try:
-                loaded = next(loader)
-            except StopIteration:
-                return
-            except RuntimeError as error:
-                raise _worker_lost(error) from error
+        for number in range(len(rows_of_batches)):
+            with processes.losing():
+                found = next(loader, None)
+            loaded = pickle.loads(found) if isinstance(found, bytes) else found
             if isinstance(loaded, ShardError):
                 raise loaded
-            yield loaded
+            if loaded is None or loaded[0] != number:
+                raise _lost(number, loaded)
+            yield loaded[1]
     finally:
-        loader.close()  # ends the workers, too
+        del loader  # ends the workers, too
 
 
-def _worker_lost(error: RuntimeError) -> Exception:
-    """What the loader says when the system ends one of its processes, in one line; other errors are as they are."""
-    if "DataLoader worker" not in str(error):
-        return error
-    return ShardError("a process that reads was killed, perhaps for want of memory", todo="give fewer --workers")
+def _loader(
+    index: Index, rows_of_batches: Sequence[Rows], load: Callable[[list[Sample]], Loaded], workers: int
+) -> Iterator[Any]:
+    """What `_load` yields, batch by batch in their order; pickled where it comes from a worker."""
+    import webdataset
+
+    reading = partial(_batches_of_worker, index, rows_of_batches)
+    pipeline = webdataset.DataPipeline(reading, partial(_load, load), *([_packed] if workers else []))
+    begin = processes.begin if workers else None
+    loader = webdataset.WebLoader(
+        pipeline, batch_size=None, num_workers=workers, collate_fn=_as_it_is, worker_init_fn=begin
+    )
+    with processes.starting():
+        started: Iterator[Any] = iter(loader.pipeline[0])  # torch's own, which starts its workers here and now
+    return started
+
+
+def _lost(number: int, found: tuple[int, Any] | None) -> ShardError:
+    what = "the end" if found is None else f"batch {found[0]}"
+    todo = "run the same command again, with --workers 0 if it stays so"
+    return ShardError("the loader lost a batch", expected=f"batch {number}", found=what, todo=todo)
 
 
 def samples(index: Index, rows: Rows) -> Iterator[Sample]:
@@ -103,7 +114,9 @@ def samples(index: Index, rows: Rows) -> Iterator[Sample]:
             if shard in streamed:
                 held = list(run)
                 found = members_of_shard(location, shard, [line["key"] for _, line in held])
-                yield from (dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held))
+                yield from (
+                    dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held, strict=True)
+                )
             else:
                 walked: dict[str, Parts] = {}
                 for row, line in run:
@@ -140,25 +153,36 @@ def remote_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
     return shuffle.shard_order(rows, index.shard_numbers[rows], seed, epoch)
 
 
-def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[list[Sample]]:
+def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[tuple[int, list[Sample]]]:
     """The source stage: worker w of W makes the batches w, w + W, w + 2W ..., which the loader hands out in turn."""
     from webdataset.utils import pytorch_worker_info
 
     _, _, worker, workers = pytorch_worker_info()
-    mine = rows_of_batches[worker::workers]
+    mine = range(worker, len(rows_of_batches), workers)
     with OpenShards() as files:
-        stream = _image_samples(index, _lines(index, mine), files)
-        for rows in mine:
-            yield list(islice(stream, len(rows)))
+        stream = _image_samples(index, _lines(index, [rows_of_batches[number] for number in mine]), files)
+        for number in mine:
+            yield number, list(islice(stream, len(rows_of_batches[number])))
 
 
-def _load(load: Callable[[list[Sample]], Loaded], batches: Iterable[list[Sample]]) -> Iterator[Loaded | Error]:
-    """The second stage. An error of ours travels as a value: the loader would wrap it in its own text."""
+def _load(
+    load: Callable[[list[Sample]], Loaded], batches: Iterable[tuple[int, list[Sample]]]
+) -> Iterator[tuple[int, Loaded] | Error]:
+    """The second stage. An error of ours, or of reading, travels as a value: the loader would wrap it in its text."""
     try:
-        for batch in batches:
-            yield load(batch)
+        for number, batch in batches:
+            yield number, load(batch)
     except Error as error:
         yield error
+    except OSError as error:
+        yield ShardError(f"cannot be read ({error.strerror or error})", shard=error.filename)
+
+
+def _packed(results: Iterable[object]) -> Iterator[bytes]:
+    """The last stage of a worker. Bytes go through its pipe; the loader would put tensors into shared memory, of which
+    a container has little, and would drop a batch that finds no room there."""
+    for result in results:
+        yield pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
 
 
 def _as_it_is(loaded: Loaded) -> Loaded:

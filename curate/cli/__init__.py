@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 
 import click
 
 from curate import __version__
 from shards.errors import Error
+from shards.io.bus_error import tell_losses
 
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
 VERBS = (
@@ -58,6 +61,8 @@ def curate() -> None:
 def main() -> None:
     """The entry point: our errors become one line and an exit code."""
     _read_names_as_utf8()
+    tell_losses(lambda error: _say(str(error), error.exit_code))
+    sys.unraisablehook = _interrupt_again
     try:
         sys.exit(curate.main(standalone_mode=False) or 0)
     except click.exceptions.Abort:
@@ -92,6 +97,18 @@ def _in_a_line(error: OSError) -> str:
         return str(error)
     printing = traceback.extract_tb(error.__traceback__)[-1].name == click.echo.__name__
     return f"{error.filename or ('standard output' if printing else 'input or output')}: {error.strerror}"
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C that falls into a callback (of a fork, of an object that goes), where Python drops it, comes once more.
+
+    What else goes wrong there is no traceback for a user: the error that led to it has its line.
+    """
+    if lost.exc_type is KeyboardInterrupt:
+        main = threading.main_thread().ident or 0
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+    elif sys.flags.dev_mode:
+        sys.__unraisablehook__(lost)
 
 
 def _is_want_of_memory(error: Exception) -> bool:

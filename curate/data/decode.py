@@ -35,6 +35,14 @@ class Pixels:
     pixels: Tensor
     bad: tuple[tuple[int, int], ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes as plain arrays: pickle copies these once, a tensor several times."""
+        return _of_arrays, (self.rows.numpy(), self.pixels.numpy(), self.bad)
+
+
+def _of_arrays(rows: Any, pixels: Any, bad: tuple[tuple[int, int], ...]) -> Pixels:
+    return Pixels(torch.from_numpy(rows), torch.from_numpy(pixels), bad)
+
 
 @dataclass(frozen=True)
 class Decoder:

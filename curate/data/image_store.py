@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from curate.data.decode import Decoder, Pixels
+from curate.errors import CurateError
 from curate.types import Ints
 from shards import shuffle, stream
 from shards.indexing.index import Index
@@ -126,7 +127,9 @@ class ImageStore:
         workers = min(self.workers, len(places))
         if stream.is_streamed(self.shelf.index):
             workers = min(1, workers)
-        for batch in stream.images(self.shelf.index, places, self.decoder, workers=workers):
+        batches = stream.images(self.shelf.index, places, self.decoder, workers=workers)
+        for asked, batch in zip(places, batches, strict=True):
+            _refuse_loss(asked, batch)
             rows = torch.from_numpy(self.shelf.rows[batch.rows.numpy()])
             yield Pixels(rows, batch.pixels, tuple((int(self.shelf.rows[place]), code) for place, code in batch.bad))
 
@@ -134,6 +137,18 @@ class ImageStore:
         if self.device.type != "cuda":
             return pixels
         return pixels.pin_memory().to(self.device, non_blocking=True)
+
+
+def _refuse_loss(asked: Ints, batch: Pixels) -> None:
+    """Hold a batch against the rows that were asked for: each is there, in order, or named as undecodable."""
+    bad = np.fromiter((row for row, _ in batch.bad), np.int64, len(batch.bad))
+    good = asked[~np.isin(asked, bad)] if len(bad) else asked
+    as_asked = np.array_equal(batch.rows.numpy(), good) and len(good) + len(bad) == len(asked)
+    if not as_asked or len(batch.pixels) != len(good):
+        raise CurateError(
+            f"the loader lost images: a batch of {len(asked)} came as {len(batch.pixels)} images and {len(bad)} "
+            "that do not decode; run the same command again, with --workers 0 if it stays so"
+        )
 
 
 def default_workers() -> int:

@@ -10,9 +10,9 @@ import dataclasses
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
 from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.processes import end_with_parent, losing, starting
 from shards.io.regular_files import contents
 
 Result = dict[str, Any]
@@ -42,6 +43,7 @@ def run_cells(
 
     Raises:
         Misuse: ``out`` holds a cell of that name with other settings.
+        ShardError: a process cannot be started, or was killed.
     """
     found = {name: earlier(out, name, cell) for name, cell in cells.items()}
     todo = {name: cells[name] for name, result in found.items() if result is None}
@@ -83,14 +85,16 @@ def computed(work: Callable[[C], Result], cells: Mapping[str, C], processes: int
             yield name, work(cell)
         return
     # Started afresh: a forked process would inherit torch's threads in the middle of things.
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=fresh, initializer=begin_process) as pool:
-        names: dict[Future[Result], str] = {pool.submit(work, cell): name for name, cell in cells.items()}
-        try:
-            for future in as_completed(names):
-                yield names[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        with starting(fresh=True, option="--processes"):
+            pool = ProcessPoolExecutor(processes, mp_context=context, initializer=begin_process)
+            stack.callback(pool.shutdown, cancel_futures=True)
+            names: dict[Future[Result], str] = {pool.submit(work, cell): name for name, cell in cells.items()}
+        for future in as_completed(names):
+            with losing("--processes"):
+                result = future.result()
+            yield names[future], result
 
 
 def claim(out: Path, cells: Mapping[str, Any]) -> None:
@@ -117,16 +121,9 @@ def said_in(path: Path) -> Any:
 def begin_process() -> None:
     """One thread, a quiet end at Ctrl-C, and no longer a life than the process that asked for it."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was born deaf
     one_thread()
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    """Ends this process when its parent is gone, however it went: nobody would read the results."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def one_thread() -> None:

@@ -33,7 +33,7 @@ def train_on(
     begun, busy = time.perf_counter(), time.thread_time()
     job.state.method.begin_epoch(at, torch.from_numpy(visit).to(device), epoch)
     drawn, drawing = time.perf_counter() - begun, time.thread_time() - busy
-    batches = _counted(job, job.images.batches(ordered, size))
+    batches = _counted(job, job.images.batches(ordered, size), epoch, len(rows))
     try:
         totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
     except torch.cuda.OutOfMemoryError as error:
@@ -47,13 +47,20 @@ def train_on(
     return totals, seconds
 
 
-def _counted(job: Job, batches: Iterator[Pixels]) -> Iterator[Pixels]:
+def _counted(job: Job, batches: Iterator[Pixels], epoch: int, wanted: int) -> Iterator[Pixels]:
+    """Note what was trained on and what does not decode; together that is every image that the epoch was to visit."""
+    found = 0
     for batch in batches:
+        found += len(batch.rows) + len(batch.bad)
         for row, code in batch.bad:
             job.examples.error[row] = code
         if len(batch.rows) >= engine.FEWEST:
             job.examples.visits[batch.rows.numpy()] += 1
         yield batch
+    if found != wanted:
+        raise CurateError(
+            f"epoch {epoch}: {found} images came, {wanted} were to be visited; run the same command again"
+        )
 
 
 def refuse_undecodable(job: Job) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 #: Under `--rewrite auto`, shards are rewritten when more than this share of what they hold is pruned.
 REWRITE_ABOVE = 0.5
-_GENERATION = re.compile("generation=[0-9]+")
+_GENERATION = re.compile(r"generation=([0-9]+)")
 
 
 def folder(out: Path, generation: int) -> Path:
@@ -33,10 +34,10 @@ def folder(out: Path, generation: int) -> Path:
     return out / "shards" / f"generation={generation}"
 
 
-def _made(out: Path) -> dict[int, Path]:
-    """The generations that are there, by number; what else somebody put beside them is left alone."""
-    places = (out / "shards").iterdir() if (out / "shards").exists() else ()
-    return {int(path.name[len("generation=") :]): path for path in places if _GENERATION.fullmatch(path.name)}
+def _generations(out: Path) -> dict[int, Path]:
+    """The generations in a run's folder, by number; other names beside them pass."""
+    named = ((_GENERATION.fullmatch(path.name), path) for path in (out / "shards").glob("generation=*"))
+    return {int(match[1]): path for match, path in named if match}
 
 
 def take_up(job: Job, out: Path, generation: int) -> None:
@@ -44,7 +45,7 @@ def take_up(job: Job, out: Path, generation: int) -> None:
 
     The store holds everything: it is read where there is no generation (0), or none any more.
     """
-    for number, path in _made(out).items():
+    for number, path in _generations(out).items():
         if number > generation:
             shutil.rmtree(path)
     if folder(out, generation).is_dir():
@@ -77,7 +78,7 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
     """Remove generations before the one in use; after its checkpoint, never before."""
     if job.config.machine.keep_generations:
         return
-    for number, path in _made(out).items():
+    for number, path in _generations(out).items():
         if number < generation:
             shutil.rmtree(path)
 
@@ -91,8 +92,11 @@ def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
     if (to / curated_set.MARKER).exists() and not _made_of(to, out, epoch):
         shutil.rmtree(to)
     summary = _rewrite(job, out, epoch, to, said)
-    if not job.config.machine.keep_generations and (out / "shards").is_dir():
-        shutil.rmtree(out / "shards")
+    if not job.config.machine.keep_generations:
+        for path in _generations(out).values():
+            shutil.rmtree(path)
+        with suppress(OSError):
+            (out / "shards").rmdir()  # stays where something else is in it
     return summary
 
 

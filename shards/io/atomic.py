@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from shards.errors import Busy
 from shards.io.locks import claim, locked
+
+#: Seconds that a worker may take to die with the process that started it: what it writes reaches the disk first.
+PATIENCE_S = 1.0
 
 
 @contextmanager
@@ -37,9 +42,7 @@ def placing(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    # Closing writes again what did not fit, and fails without a name once more: so the name is given outside.
-    with _named(path), open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
-        claim(file.fileno(), partial)
+    with _naming(path), _claimed(partial) as file:
         try:
             file.truncate()
             yield file
@@ -52,14 +55,31 @@ def placing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Say to what something could not be written: the system's error of a write or a sync does not."""
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in an error that does not: a write, and the close after it, say only what went wrong."""
     try:
         yield
     except OSError as error:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def _claimed(partial: Path) -> Iterator[BinaryIO]:
+    """Open and lock a partial; one that the worker of a killed process still holds is waited for, a moment."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
+            try:
+                claim(file.fileno(), partial)
+            except Busy:
+                if time.monotonic() > give_up:
+                    raise
+            else:
+                yield file
+                return
+        time.sleep(0.01)
 
 
 def publish_bytes(path: Path, data: bytes) -> None:
@@ -80,7 +100,7 @@ def publishing_folder(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with locked(partial):
+    with _naming(path), locked(partial):
         try:
             _empty(partial)
             yield partial
@@ -104,7 +124,7 @@ def sync_folder(folder: Path) -> None:
     """Make renames and removals in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with _named(folder):
+        with _naming(folder):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

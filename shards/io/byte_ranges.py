@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import os
+import resource
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +19,19 @@ from shards.io import remote
 from shards.io.inflate import CHUNK, MAGIC, Inflated
 from shards.io.regular_files import check_regular, opened
 
-#: Local shards that one reader keeps open.
+#: Local shards that one reader keeps open, at most.
 MOST_OPEN = 64
 
 
 class OpenShards:
-    """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound."""
+    """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound.
 
-    def __init__(self, most: int = MOST_OPEN) -> None:
-        self._most = most
+    Args:
+        most: the bound; None takes `MOST_OPEN`, or a quarter of what the system lets this process open, if less.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = max(1, min(MOST_OPEN, _descriptors() // 4)) if most is None else most
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> OpenShards:
@@ -44,15 +50,14 @@ class OpenShards:
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
+        while len(self._open) >= self._most:
+            os.close(self._open.popitem(last=False)[1])
         try:
             check_regular(path)
-            found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise ShardsChanged("the shard is gone", shard=path, todo="restore it or index the store again") from error
-        self._open[path] = found
-        if len(self._open) > self._most:
-            os.close(self._open.popitem(last=False)[1])
-        return found
+        return self._open[path]
 
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes ``offset`` to ``offset + size`` of a shard.
@@ -72,6 +77,12 @@ class OpenShards:
             if n == 0:
                 raise ends_early(path, offset + len(buffer), offset + done)
             done += n
+
+
+def _descriptors() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def ends_early(shard: str, expected: int, found: int) -> ShardsChanged:

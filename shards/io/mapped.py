@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 
 from shards.errors import NoSpace, NotShards
 from shards.io import remote
+from shards.io.bus_error import mapping
 from shards.io.inflate import CHUNK, MAGIC, Inflated
 from shards.io.regular_files import opened
 
@@ -73,7 +74,8 @@ def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     if file.read(2) != MAGIC:
-        yield Source(_mapped(file), size, False)
+        with mapping(file, locator) as buffer:
+            yield Source(buffer, size, False)
         return
     file.seek(0)
     with _scratch() as plain:
@@ -81,7 +83,8 @@ def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
         with _room(locator):
             shutil.copyfileobj(unpacked, plain, CHUNK)
             plain.flush()
-        yield Source(_mapped(plain), size, True, unpacked.damage, unpacked.mismatch)
+        with mapping(plain, locator) as buffer:
+            yield Source(buffer, size, True, unpacked.damage, unpacked.mismatch)
 
 
 @contextmanager
@@ -100,13 +103,6 @@ def _room(locator: str) -> Iterator[None]:
             raise
         todo = f"make room in {tempfile.gettempdir()}, or point TMPDIR to a larger disk"
         raise NoSpace("no space for an uncompressed copy", shard=locator, todo=todo) from error
-
-
-def _mapped(file: BinaryIO) -> Buffer:
-    # The map closes itself with its last user; an empty file cannot be mapped.
-    if os.fstat(file.fileno()).st_size == 0:
-        return b""
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 Buffer = bytes | mmap.mmap

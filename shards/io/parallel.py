@@ -7,15 +7,16 @@ joined, belongs to the stages. A cluster (Slurm array, Ray) comes in here and no
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from shards.errors import Misuse
+from shards.errors import Misuse, ShardError
+from shards.io import bus_error, processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,6 +49,7 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
 
     Raises:
         Misuse: ``workers`` is below 1.
+        ShardError: processes cannot be started, or one was killed.
         Whatever the first failing task (in the order of ``items``) raises; tasks not yet begun are dropped then.
     """
     if workers < 1:
@@ -72,13 +74,28 @@ def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int
 def _spread(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=ignore_interrupt)
-    try:
-        yield from pool.map(task, items)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with ExitStack() as stack:
+        with processes.starting(fresh=True):
+            heard, told = context.Pipe(duplex=False)
+            stack.enter_context(heard)
+            stack.enter_context(told)
+            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=begin, initargs=(told,))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            results = pool.map(task, items)
+        try:
+            with processes.losing():
+                yield from results
+        except ShardError:
+            if heard.poll():
+                raise heard.recv() from None
+            raise
 
 
-def ignore_interrupt(*_: object) -> None:
-    """For worker processes: Ctrl-C reaches all of them, and it is the process that started them that ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def begin(told: Connection) -> None:
+    """What a process of the pool does first.
+
+    Args:
+        told: where its last words go, should a shard become shorter while it is read.
+    """
+    processes.begin()
+    bus_error.tell_losses(told.send)
