@@ -1,1 +1,49 @@
-"""WebDataset shards as files and names: index, stream, pack, rewrite, verify. Knows no learning and no torch."""
+"""WebDataset shards as files and names: index, stream, pack, rewrite, verify. Knows no learning and no torch.
+
+The public names are listed here and loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shards.api import export, index, open_index, rewrite, samples, verify
+    from shards.errors import Error, Misuse, NotShards, ShardError, ShardsChanged, Unfinished
+    from shards.indexing.index import Index, Report
+    from shards.rewriting.finalize import RewriteSummary
+
+__all__ = [
+    "Error",
+    "Index",
+    "Misuse",
+    "NotShards",
+    "Report",
+    "RewriteSummary",
+    "ShardError",
+    "ShardsChanged",
+    "Unfinished",
+    "export",
+    "index",
+    "open_index",
+    "rewrite",
+    "samples",
+    "verify",
+]
+
+_PLACES = {
+    **dict.fromkeys(("Error", "Misuse", "NotShards", "ShardError", "ShardsChanged", "Unfinished"), "shards.errors"),
+    **dict.fromkeys(("Index", "Report"), "shards.indexing.index"),
+    "RewriteSummary": "shards.rewriting.finalize",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'shards' has no attribute {name!r}")
+    return getattr(import_module(_PLACES.get(name, "shards.api")), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

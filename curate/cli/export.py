@@ -22,9 +22,9 @@ def export(folder: Path, dali: bool, datacomp: bool, as_json: bool) -> None:
       curate export run/curated --dali
     """
     from curate.errors import Misuse
-    from shards.rewriting.exports import export_for
+    from shards import api
 
     if not dali and not datacomp:
         raise Misuse("nothing to export; give --dali, --datacomp or both")
-    written = export_for(folder, dali=dali, datacomp=datacomp)
+    written = api.export(folder, dali=dali, datacomp=datacomp)
     print_result({"written": [str(path) for path in written]}, as_json, "\n".join(map(str, written)))

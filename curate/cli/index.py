@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from curate.cli.options import allow_pipe_option, default_workers, json_option, talk, workers_option
-from curate.errors import CurateError, Misuse
+from curate.errors import CurateError
 
 #: Faults printed one by one; the report file has them all.
 SHOWN = 20
@@ -44,21 +44,19 @@ def index(
       curate index 's3://bucket/{000..099}.tar' --index store.parquet
     """
     from curate.progress import shard_bar
-    from shards.indexing.index import build, check_place, save
-    from shards.io import remote
-    from shards.io import shard_set as names
-    from shards.io.json_files import publish_json
+    from shards import api
 
-    shard_set = names.resolve(shards, allow_pipe=allow_pipe)
-    if place is None and remote.is_url(shard_set.root):
-        raise Misuse(f"{shards}: is remote; say where the index goes with --index FILE")
-    place = place or Path(shard_set.root) / "index.parquet"
-    check_place(place)
-    processes = max(1, default_workers(workers))
     with shard_bar("indexing"):
-        found, report = build(shard_set, workers=processes, check=check, image=image, skip_bad=skip_bad_shards)
-    save(found, place)
-    publish_json(place.with_name(f"{place.stem}.report.json"), report.record())
+        found, report = api.index(
+            shards,
+            place,
+            check=check,
+            image=image,
+            skip_bad=skip_bad_shards,
+            workers=max(1, default_workers(workers)),
+            allow_pipe=allow_pipe,
+        )
+    place = place or Path(found.root) / "index.parquet"
     for fault in report.faults[:SHOWN]:
         talk(str(fault))
     kinds = Counter(fault.kind for fault in report.faults)
@@ -72,4 +70,4 @@ def index(
             click.echo(f"passed over: {report.passed_over.text()}")
         click.echo(f"index: {place}")
     if strict and report.faults:
-        raise CurateError(f"{len(report.faults)} faults; they are listed in {place.stem}.report.json")
+        raise CurateError(f"{len(report.faults)} faults; they are listed in {api.report_path(place).name}")

@@ -49,15 +49,19 @@ def rewrite(
       curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
     """
     from curate.progress import shard_bar
-    from shards.rewriting.manifest import read_manifest
-    from shards.rewriting.rewrite import RewriteOptions
-    from shards.rewriting.rewrite import rewrite as copy
-    from shards.store import open_index
+    from shards import api
 
     processes = max(1, default_workers(workers))
-    index = open_index(store, place, processes, allow_pipe=allow_pipe)
-    options = RewriteOptions(shard_size, processes, rename == "prefix", "keep" if undecodable == "keep" else "drop")
+    index = api.open_index(store, index=place, workers=processes, allow_pipe=allow_pipe)
     with shard_bar("rewriting"):
-        summary = copy(index, read_manifest(manifest), out, options=options)
+        summary = api.rewrite(
+            index,
+            manifest,
+            out,
+            shard_size=shard_size,
+            rename=rename == "prefix",
+            undecodable="keep" if undecodable == "keep" else "drop",
+            workers=processes,
+        )
     counts = ", ".join(f"{n:,} {name}" for name, n in summary.counts.items() if n)
     print_result(summary, as_json, f"{summary.shards} shards, {summary.bytes:,} bytes ({counts})\nshards {out}")

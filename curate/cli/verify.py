@@ -28,13 +28,12 @@ def verify(
       curate verify run/curated --against store
     """
     from curate.progress import shard_bar
-    from shards.rewriting.verify import verify as prove
-    from shards.store import open_index
+    from shards import api
 
     processes = max(1, default_workers(workers))
-    store = open_index(against, place, processes, allow_pipe=allow_pipe) if against else None
+    store = api.open_index(against, index=place, workers=processes, allow_pipe=allow_pipe) if against else None
     with shard_bar("verifying"):
-        faults = prove(folder, store, workers=processes)
+        faults = api.verify(folder, store, workers=processes)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "faults": faults}, indent=2))
     else:

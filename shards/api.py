@@ -1,0 +1,202 @@
+"""The public calls of the package, under the names that `shards` gives them; the command line makes the same calls.
+
+A shard set is named by a folder, a tar, a brace pattern, a list file or a URL. Whatever can go wrong is a
+`shards.errors.Error` whose text is one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shards import store, stream
+from shards.errors import Misuse
+from shards.indexing import index as indexes
+from shards.indexing.index import Index, Report
+from shards.io import remote, shard_set
+from shards.io.json_files import publish_json
+from shards.rewriting import exports
+from shards.rewriting import rewrite as rewriting
+from shards.rewriting import verify as verifying
+from shards.rewriting.finalize import RewriteSummary
+from shards.rewriting.manifest import read_manifest
+
+Place = str | os.PathLike[str]
+
+
+class ArrowStream(Protocol):
+    """A table of another library: Polars, pandas, DuckDB and others export themselves this way."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def open_index(
+    spec: Place, *, index: Place | None = None, image: str | None = None, workers: int = 1, allow_pipe: bool = False
+) -> Index:
+    """The index of exactly the shards that are named, held against them; one that is not there is made in memory.
+
+    Args:
+        spec: the shard set.
+        index: the index file, where it is not in the shards' folder.
+        image: extension of the image to use, where samples hold several.
+        workers: processes that read headers.
+        allow_pipe: whether ``spec`` may name a command.
+
+    Returns:
+        Its ``table`` has a row a sample in the order of the shards: ``shard, key, offset, size, image, ...``
+
+    Raises:
+        ShardError: no shards, a damaged index, or shards that changed since they were indexed.
+
+    >>> open_index("store").table.slice(0, 5).to_pylist()        # doctest: +SKIP
+    """
+    place = None if index is None else Path(index)
+    return store.open_index(os.fspath(spec), place, workers, image, allow_pipe=allow_pipe)
+
+
+def index(
+    spec: Place,
+    out: Place | None = None,
+    *,
+    check: bool = False,
+    image: str | None = None,
+    skip_bad: bool = False,
+    workers: int = 1,
+    allow_pipe: bool = False,
+) -> tuple[Index, Report]:
+    """Index a shard set, and write ``index.parquet`` and ``index.report.json``.
+
+    Args:
+        spec: the shard set.
+        out: the index file; None for ``index.parquet`` in the shards' folder.
+        check: also decode every image and parse every ``.json`` and ``.cls``.
+        image: extension of the image to use, where samples hold several.
+        skip_bad: leave out files that are no tar, instead of refusing all.
+        workers: processes that read headers.
+        allow_pipe: whether ``spec`` may name a command.
+
+    Returns:
+        The index, and what was counted and found at fault.
+
+    Raises:
+        Misuse: the shards are remote and ``out`` is not given, or ``out`` is something else.
+        NotShards: files that are no tars, every one named.
+
+    >>> index("store", check=True)[1].faults        # doctest: +SKIP
+    """
+    named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
+    if out is None and remote.is_url(named.root):
+        raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
+    place = Path(named.root) / indexes.FILE_NAME if out is None else Path(out)
+    indexes.check_place(place)
+    found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
+    indexes.save(found, place)
+    publish_json(report_path(place), report.record())
+    return found, report
+
+
+def report_path(place: Path) -> Path:
+    """Where the report of an index lies: ``index.report.json`` beside ``index.parquet``."""
+    return place.with_name(f"{place.stem}.report.json")
+
+
+def samples(index: Index, rows: npt.NDArray[np.int64] | None = None) -> Iterator[dict[str, Any]]:
+    """Whole samples as webdataset has them: ``{"__key__": ..., "jpg": bytes, ...}``, every member included.
+
+    Args:
+        rows: which, in this order; None for all.
+
+    Raises:
+        ShardsChanged: a shard is gone or shorter than its index says.
+
+    >>> next(samples(open_index("store")))["__key__"]        # doctest: +SKIP
+    """
+    yield from stream.samples(index, np.arange(len(index)) if rows is None else np.asarray(rows, np.int64))
+
+
+def rewrite(
+    index: Index,
+    manifest: pa.Table | ArrowStream | Place,
+    out: Place,
+    *,
+    shard_size: int | None = None,
+    rename: bool = False,
+    undecodable: Literal["drop", "keep"] = "drop",
+    workers: int = 1,
+) -> RewriteSummary:
+    """Copy the samples that a manifest names into new shards, byte for byte.
+
+    An unfinished ``out`` is finished; one that the same call finished before is left as it is.
+
+    Args:
+        index: of the store.
+        manifest: columns ``shard`` and ``key``: an Arrow table, a Polars or pandas frame, or a Parquet file.
+        out: the folder of the curated shards.
+        shard_size: bytes of a shard; None for the store's median.
+        rename: put the source shard before every key.
+        undecodable: what becomes of samples whose image does not decode.
+        workers: processes that copy.
+
+    Raises:
+        ShardError: the manifest does not fit the index, or keeps nothing.
+        ShardsChanged: a shard is not the one that was indexed.
+        NoSpace: the disk is too small.
+
+    >>> rewrite(open_index("store"), "run/manifests/epoch=0012.parquet", "curated").counts        # doctest: +SKIP
+    """
+    options = rewriting.RewriteOptions(shard_size, workers, rename, undecodable)
+    return rewriting.rewrite(index, table_of(manifest), Path(out), options=options)
+
+
+def verify(folder: Place, against: Index | None = None, *, workers: int = 1) -> list[str]:
+    """Every fault of a folder of curated shards, a line each; none where it is what its marker says.
+
+    Args:
+        against: index of the store: the bytes of every sample are held against it, too.
+        workers: processes that read.
+
+    Raises:
+        Unfinished: the folder has no marker.
+
+    >>> verify("run/curated", open_index("store"))        # doctest: +SKIP
+    []
+    """
+    return verifying.verify(Path(folder), against, workers=workers)
+
+
+def export(folder: Place, *, dali: bool = False, datacomp: bool = False) -> list[Path]:
+    """Write what other readers want beside the shards of a finished curated folder; returns what was written.
+
+    Args:
+        dali: a ``.idx`` file beside each tar, for NVIDIA DALI.
+        datacomp: ``uids.npy``, for DataComp's resharder.
+
+    Raises:
+        Unfinished: the folder has no marker.
+        ShardError: a sample lacks what the format needs.
+
+    >>> export("run/curated", dali=True)        # doctest: +SKIP
+    """
+    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp)
+
+
+def table_of(manifest: pa.Table | ArrowStream | Place) -> pa.Table:
+    """A manifest as an Arrow table.
+
+    Raises:
+        Misuse: it is none of the forms that `rewrite` takes.
+        ShardError: there is no such file, or it is damaged.
+    """
+    if isinstance(manifest, pa.Table):
+        return manifest
+    if isinstance(manifest, str | os.PathLike):
+        return read_manifest(Path(manifest))
+    if hasattr(manifest, "__arrow_c_stream__"):
+        return pa.table(manifest)
+    raise Misuse("is no manifest", expected="an Arrow table, a frame or a Parquet file", found=type(manifest).__name__)
