@@ -38,6 +38,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "safetensors": ("curate.runs.*",),
     "pyarrow": ("shards.*", "curate.ledger.*", "curate.runs.*", "curate.cli.ledger", "curate.experiments.*"),
     "xxhash": ("shards.*",),
+    "msgspec": ("shards.io.json_files", "curate.evaluation.*"),
     "braceexpand": ("shards.io.*",),
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),

@@ -18,11 +18,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from curate.config.catalogue import META_LOSSES, METHODS, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS
 from curate.errors import Misuse
-from shards.io.json_files import from_json
+from shards.io.json_files import from_json, version_in
 from shards.io.regular_files import contents
 
-#: Version of run.json.
-RUN_FORMAT = 1
+#: Format and version of run.json.
+RUN_FORMAT, RUN_VERSION = "run", 1
 
 
 def option(default: Any, text: str, choices: Collection[str] = (), *, later: bool = False) -> Any:
@@ -254,8 +254,8 @@ def read_options(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Misuse(f"{path}: does not parse as {path.suffix or 'JSON'} ({error})") from error
     if isinstance(found, dict) and "configuration" in found:
-        if found.get("format") != RUN_FORMAT:
-            raise Misuse(f"{path}: run.json of format {found.get('format')}, this release reads {RUN_FORMAT}")
+        if (version := version_in(found, RUN_FORMAT)) != RUN_VERSION:
+            raise Misuse(f"{path}: run.json of version {version}, this release reads {RUN_VERSION}")
         found = found["configuration"]
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")

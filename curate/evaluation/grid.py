@@ -8,11 +8,21 @@ Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimizati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Annotated
+
+from msgspec import Meta
 
 from curate.errors import CurateError, Misuse
+
+#: Bounds of what is read back from files.
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Count = Annotated[int, Meta(ge=0)]
+Epoch = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -25,9 +35,9 @@ class Cell:
         patience: the rate is divided by ten after more epochs than this without a smaller val loss.
     """
 
-    lr: float
-    weight_decay: float
-    patience: int
+    lr: Positive
+    weight_decay: Positive
+    patience: Count
 
     @property
     def name(self) -> str:
@@ -72,10 +82,18 @@ class Trace:
         failed: the epoch whose loss was no finite number, where training ended; None where there was none.
     """
 
-    val_accuracy: tuple[float, ...] = ()
-    val_loss: tuple[float, ...] = ()
-    drops: tuple[int, ...] = ()
-    failed: int | None = None
+    val_accuracy: tuple[Share, ...] = ()
+    val_loss: tuple[Positive, ...] = ()
+    drops: tuple[Epoch, ...] = ()
+    failed: Epoch | None = None
+
+    def __post_init__(self) -> None:
+        epochs = len(self.val_accuracy)
+        if len(self.val_loss) != epochs:
+            raise ValueError(f"val_loss: expected {epochs} epochs, found {len(self.val_loss)}")
+        check_drops(self.drops, epochs)
+        if self.failed not in (None, epochs + 1):
+            raise ValueError(f"failed: expected epoch {epochs + 1}, found {self.failed}")
 
     @property
     def best_epoch(self) -> int:
@@ -91,6 +109,16 @@ class Trace:
     def covers(self, epoch: int) -> bool:
         """Whether there is nothing more to train up to ``epoch``."""
         return self.failed is not None or len(self.val_accuracy) >= epoch
+
+
+def check_drops(drops: Sequence[int], epochs: int) -> None:
+    """Refuse drops of the rate that do not rise, or lie after ``epochs``.
+
+    Raises:
+        ValueError: they do.
+    """
+    if list(drops) != sorted(set(drops)) or any(drop > epochs for drop in drops):
+        raise ValueError(f"drops: expected rising epochs up to {epochs}, found {tuple(drops)}")
 
 
 @dataclass(frozen=True)

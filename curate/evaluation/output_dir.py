@@ -8,14 +8,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from curate.config.schema import from_options
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
-from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.json_files import as_json, convert, from_json, publish_json, version_in
 from shards.io.regular_files import contents
 
 #: The folder in a run's own where evaluations go that name no other.
@@ -84,7 +86,8 @@ def keep(path: Path, said: dict[str, Any]) -> None:
         before = dict(from_json(contents(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
-    different = [f"{name} was {before.get(name)}, is {said[name]}" for name in said if before.get(name) != said[name]]
+    names = [name for name in said if name not in ("format", "version")]  # older ones say these in another way
+    different = [f"{name} was {before.get(name)}, is {said[name]}" for name in names if before.get(name) != said[name]]
     if different:
         raise RunMismatch(f"{path.parent}: holds another evaluation: {'; '.join(different)}; name a new --out")
 
@@ -99,7 +102,8 @@ def _root(spec: str) -> Path | None:
         return None
 
 
-SEARCH, FORMAT = "search.json", 1
+SEARCH = "search.json"
+FORMAT, VERSION = "search", 1
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,16 @@ class Asked:
         return hashlib.sha256(as_json(self.plain)).hexdigest()[:12]
 
 
+class Chosen(TypedDict):
+    """What search.json says."""
+
+    asked: dict[str, Any]
+    epoch: Annotated[int, Meta(ge=0)]
+
+
 def record(folder: Path, asked: Asked, epoch: int) -> None:
     """Write what was asked for, and the epoch whose network is fine-tuned."""
-    publish_json(folder / SEARCH, {"format": FORMAT, "asked": asked.plain, "epoch": epoch})
+    publish_json(folder / SEARCH, {"format": FORMAT, "version": VERSION, "asked": asked.plain, "epoch": epoch})
 
 
 def chosen(folder: Path, asked: Asked) -> int | None:
@@ -149,15 +160,13 @@ def chosen(folder: Path, asked: Asked) -> int | None:
         return None
     try:
         said = from_json(contents(path))
-        before, epoch, version = dict(said["asked"]), said["epoch"], said["format"]
-        if type(epoch) is not int or epoch < 0:
-            raise ValueError(f"epoch: expected a whole number from 0, found {epoch!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
-    if version != FORMAT:
-        raise CurateError(f"{path}: format {version}, this release reads {FORMAT}; name a new --out")
-    now = asked.plain
+        version, held = version_in(said, FORMAT), convert(said, Chosen)
+    except ValueError as error:
+        raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error
+    if version != VERSION:
+        raise CurateError(f"{path}: version {version}, this release reads {VERSION}; name a new --out")
+    now, before = asked.plain, held["asked"]
     different = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
     if different:
         raise RunMismatch(f"{folder}: holds another search: {'; '.join(different)}; name a new --out")
-    return epoch
+    return held["epoch"]

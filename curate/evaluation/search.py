@@ -14,18 +14,20 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from curate.data.target import refuse_gaps
 from curate.errors import CurateError, NonFinite
 from curate.evaluation.finetune import Split, Task, Training, evaluate, final, reproducible
-from curate.evaluation.grid import Cell, Grid, Rung, Trace, picked, ranked, rungs
-from curate.evaluation.search_files import cell_of, drops_of, real, seconds_of, trace_of, whole
-from shards.io.json_files import from_json, publish_json
+from curate.evaluation.grid import Cell, Epoch, Grid, Positive, Rung, Share, Trace, check_drops, picked, ranked, rungs
+from shards.io.json_files import convert, from_json, publish_json, version_in
 from shards.io.regular_files import contents
 
-#: Version of the files.
-FORMAT = 1
+T = TypeVar("T")
+
+#: Format and version of the files.
+FORMAT, VERSION = "search", 1
+_HEAD = {"format": FORMAT, "version": VERSION}
 SECONDS = "seconds.json"
 #: Told what is trained, the epochs done and those to do in all, as far as is known.
 Tell = Callable[[str, int, int], None]
@@ -44,10 +46,20 @@ class Found:
     """
 
     cell: Cell
-    epochs: int
-    drops: tuple[int, ...]
-    val_accuracy: float
-    test_accuracy: float
+    epochs: Epoch
+    drops: tuple[Epoch, ...]
+    val_accuracy: Share
+    test_accuracy: Share
+
+    def __post_init__(self) -> None:
+        check_drops(self.drops, self.epochs)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What the parts of a search took."""
+
+    seconds: dict[str, Positive]
 
 
 class Log:
@@ -67,7 +79,7 @@ class Log:
         """What was spent since the last call went into ``part``."""
         now = time.perf_counter()
         self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self.clock, 3)
-        publish_json(self.out / SECONDS, {"format": FORMAT, "seconds": self.seconds})
+        publish_json(self.out / SECONDS, {**_HEAD, "seconds": self.seconds})
         self.clock = now
 
 
@@ -94,7 +106,7 @@ def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = N
         traces, finalists = climb(task, grid, log)
         cell = picked(traces, finalists)
         found = _finish(task, test, cell, traces[cell], log)
-    publish_json(out / "result.json", {"format": FORMAT, **asdict(found)})
+    publish_json(out / "result.json", {**_HEAD, **asdict(found)})
     log.spent("final")
     return found
 
@@ -105,15 +117,7 @@ def stored(out: Path) -> Found | None:
     Raises:
         CurateError: the file is damaged.
     """
-    said = _read(out / "result.json")
-    if said is None:
-        return None
-    try:
-        epochs = whole(said["epochs"], "epochs", 1)
-        accuracies = (real(said[name], name, 1.0) for name in ("val_accuracy", "test_accuracy"))
-        return Found(cell_of(said["cell"]), epochs, drops_of(said, epochs), *accuracies)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(out / "result.json", error) from error
+    return _read(out / "result.json", Found)
 
 
 def spent(out: Path) -> dict[str, float]:
@@ -122,11 +126,8 @@ def spent(out: Path) -> dict[str, float]:
     Raises:
         CurateError: the file is damaged.
     """
-    path = out / SECONDS
-    try:
-        return seconds_of(_read(path) or {"seconds": {}})
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+    found = _read(out / SECONDS, Seconds)
+    return {} if found is None else found.seconds
 
 
 def total_seconds(out: Path) -> float:
@@ -162,7 +163,7 @@ def work(grid: Grid) -> int:
 def _trace(task: Task, cell: Cell, rung: Rung, live: dict[Cell, Training], log: Log) -> Trace:
     """The trace of a cell at the end of a rung: as stored, or by taking its training there and storing it."""
     path = log.out / "cells" / f"{cell.name}.json"
-    trace = _stored_trace(path)
+    trace = _read(path, Trace) or Trace()
     if trace.covers(rung.until):
         log.total -= rung.until - rung.since
         return trace.until(rung.until)
@@ -173,7 +174,7 @@ def _trace(task: Task, cell: Cell, rung: Rung, live: dict[Cell, Training], log: 
     while not training.trace.covers(rung.until):
         training.epoch()
         log.epoch(cell.name)
-    publish_json(path, {"format": FORMAT, "cell": asdict(cell), **asdict(training.trace)})
+    publish_json(path, {**_HEAD, "cell": asdict(cell), **asdict(training.trace)})
     log.spent(cell.name)
     return training.trace
 
@@ -190,30 +191,19 @@ def _finish(task: Task, test: Split, cell: Cell, trace: Trace, log: Log) -> Foun
     return Found(cell, epochs, drops, trace.val_accuracy[epochs - 1], accuracy)
 
 
-def _stored_trace(path: Path) -> Trace:
-    said = _read(path)
-    if said is None:
-        return Trace()
-    try:
-        return trace_of(said)
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+def _read(path: Path, kind: type[T]) -> T | None:
+    """What a file of a search says, None where there is none.
 
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What a file of ours says, None where there is none."""
+    Raises:
+        CurateError: it is damaged, or of another version.
+    """
+    lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
     try:
         said = from_json(contents(path))
+        if (version := version_in(said, FORMAT)) not in (None, VERSION):
+            raise CurateError(f"{path}: version {version}, this release reads {VERSION}; {lost}")
+        return convert(said, kind)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise _damaged(path, error) from error
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
-        raise CurateError(f"{path}: not of format {FORMAT}, which this release reads; remove it to train that again")
-    return said
-
-
-def _damaged(path: Path, error: Exception) -> CurateError:
-    found = f"{type(error).__name__}: {error}"
-    lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
-    return CurateError(f"{path}: is damaged ({found}); {lost}")
+        raise CurateError(f"{path}: is damaged ({error}); {lost}") from error

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import safetensors
@@ -25,10 +25,10 @@ from curate.training import signal
 from curate.training.engine import State
 from curate.types import Codes, Mask
 from shards.io.atomic import publish_bytes
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import convert, from_json, publish_json, version_in
 from shards.io.regular_files import contents
 
-FORMAT = 1
+FORMAT, VERSION = "checkpoint", 1
 _EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
 _MARKER, _MODEL = "state.json", "model.safetensors"
 #: What helps a run whose checkpoint is damaged.
@@ -74,7 +74,8 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
     """
     at = folder(run, epoch)
     files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY)}
-    said: dict[str, Any] = {"format": FORMAT, "epoch": epoch, "step": state.step, "generation": generation}
+    said: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
+    said |= {"generation": generation}
     said |= {"signal": signal.state(state.signal), "files": files}
     publish_json(at / _MARKER, {**said, "checksum": _checksum(said)})
     for old in finished(run)[:-2]:
@@ -98,6 +99,16 @@ def epochs_in(place: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in named if match}
 
 
+class Marker(TypedDict):
+    """What state.json says, beside its format, version and checksum."""
+
+    epoch: int
+    step: int
+    generation: int
+    signal: dict[str, Any]
+    files: dict[str, str]
+
+
 def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
     """What the state.json of a checkpoint says.
 
@@ -109,11 +120,11 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
     """
     try:
         said: dict[str, Any] = from_json(contents(at / _MARKER))
-        version = said["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(at / _MARKER, f"{type(error).__name__}: {error}", todo) from error
-    if version != FORMAT:
-        raise CurateError(f"{at}: format {version}, this release reads {FORMAT}; use the release that wrote it")
+        convert(said, Marker)
+    except ValueError as error:
+        raise _damaged(at / _MARKER, str(error), todo) from error
+    if (version := version_in(said, FORMAT)) != VERSION:
+        raise CurateError(f"{at}: version {version}, this release reads {VERSION}; use the release that wrote it")
     if said.pop("checksum", None) != _checksum(said):
         raise _damaged(at / _MARKER, "its checksum does not hold", todo)
     return said

@@ -13,14 +13,15 @@ import platform
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, to_options
 from curate.config.schema import RUN_FORMAT as FORMAT
+from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import convert, from_json, publish_json, version_in
 from shards.io.regular_files import contents
 
 _PATHS = ("store", "target", "index", "nn_features")
@@ -47,6 +48,16 @@ def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     return {"options": options, "store": store, "target": target}
 
 
+class RunRecord(TypedDict):
+    """What run.json says, beside its format and version."""
+
+    run_id: str
+    configuration: dict[str, Any]
+    store: str
+    target: str
+    machine: dict[str, Any]
+
+
 def run_id(who: dict[str, Any]) -> str:
     """Sixteen hex digits of the identity's sha256."""
     return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:16]
@@ -61,6 +72,7 @@ def write_run(path: Path, config: RunConfig, who: dict[str, Any], machine: dict[
     """Publish run.json and return it."""
     record = {
         "format": FORMAT,
+        "version": VERSION,
         "run_id": run_id(who),
         "configuration": to_options(config),
         "store": who["store"],
@@ -84,14 +96,14 @@ def read_run(run: Path) -> dict[str, Any]:
         raise CurateError(f"{run}: no run.json in it; name the --out folder of a `curate run`") from error
     except ValueError as error:
         raise CurateError(f"{path}: does not parse ({error}); restore it, or start in a new --out") from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else type(record).__name__
-        raise CurateError(f"{path}: format {found}, this release reads {FORMAT}; use the release that wrote it")
-    tables = all(isinstance(record.get(name), dict) for name in ("configuration", "machine"))
-    texts = all(isinstance(record.get(name), str) for name in ("run_id", "store", "target"))
-    if not (tables and texts):
-        raise CurateError(f"{path}: is not as it was written; restore it, or start in a new --out")
-    return record
+    if (version := version_in(record, FORMAT)) != VERSION:
+        raise CurateError(f"{path}: version {version}, this release reads {VERSION}; use the release that wrote it")
+    try:
+        convert(record, RunRecord)
+    except ValueError as error:
+        raise CurateError(f"{path}: is not as it was written ({error}); restore it, or start in a new --out") from error
+    whole: dict[str, Any] = record
+    return whole
 
 
 def read_config(run: Path) -> ReadyConfig:

@@ -1,12 +1,20 @@
-"""JSON files, written whole or not at all."""
+"""JSON files: written whole or not at all, and read back as declared types.
+
+A file of ours begins with ``"format": NAME, "version": N``. Up to release 0.2 the version stood alone, under either
+key.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from shards.io.atomic import publish_bytes
+
+T = TypeVar("T")
 
 
 def publish_json(path: Path, value: Any) -> None:
@@ -29,3 +37,27 @@ def from_json(data: str | bytes) -> Any:
         return json.loads(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def version_in(said: Any, form: str) -> int | None:
+    """The version of a file of ours; None where it is of another format, or says none.
+
+    Args:
+        said: what the JSON text says.
+        form: the format that is expected.
+    """
+    if not isinstance(said, dict):
+        return None
+    named, version = said.get("format"), said.get("version")
+    if named in (None, form):
+        return version if type(version) is int else None
+    return named if version is None and type(named) is int else None
+
+
+def convert(said: Any, kind: type[T]) -> T:
+    """What a JSON text says as ``kind``: a dataclass, a TypedDict or a type with bounds; further fields are ignored.
+
+    Raises:
+        ValueError: a field is missing, of another type or out of its bounds; the message says which.
+    """
+    return msgspec.convert(said, kind)

@@ -23,9 +23,9 @@ from curate.evaluation import finetune
 from curate.evaluation.finetune import Split, Task, Training, batches, classifier
 from curate.evaluation.grid import Cell, Grid, Trace, ranked
 from curate.evaluation.search import Found, search, spent, stored, total_seconds
-from curate.evaluation.search_files import trace_of
 from curate.models.networks import build
 from curate.rng import generator
+from shards.io.json_files import convert
 
 FAST, SLOW, HOT = Cell(1e-2, 1e-4, 5), Cell(1e-4, 1e-4, 5), Cell(1e30, 0.0, 5)
 GRID = Grid((SLOW, FAST), epochs=3, batch=16)
@@ -326,7 +326,7 @@ class TestSearch:
 
     def test_a_file_of_another_release_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "result.json").write_text('{"format": 2}')
-        with pytest.raises(CurateError, match=r"result\.json: not of format 1, which this release reads; remove it"):
+        with pytest.raises(CurateError, match=r"result\.json: version 2, this release reads 1; remove it"):
             search(task(), TEST, GRID, tmp_path)
 
     def test_a_result_reads_back_as_it_was(self, tmp_path: Path) -> None:
@@ -342,28 +342,28 @@ GOOD: dict[str, Any] = {"val_accuracy": [0.5, 1], "val_loss": [2.0, 1.5], "drops
 class TestReadback:
     def test_what_was_written_reads_back(self) -> None:
         """Bounds belong: an accuracy of 1, a drop after the last epoch, a failure in the epoch after it."""
-        assert trace_of(GOOD) == Trace((0.5, 1.0), (2.0, 1.5), (1, 2))
-        assert trace_of(GOOD | {"failed": 3}).failed == 3
+        assert convert(GOOD, Trace) == Trace((0.5, 1.0), (2.0, 1.5), (1, 2))
+        assert convert(GOOD | {"failed": 3}, Trace).failed == 3
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"val_accuracy": ["0.5", 1]}, r"^val_accuracy: expected a finite number from 0 to 1, found '0\.5'$"),
-            ({"val_accuracy": [True, 1]}, "found True"),
-            ({"val_accuracy": [0.5, 1.01]}, r"found 1\.01"),
-            ({"val_loss": [2.0, float("nan")]}, "^val_loss: .* found nan"),
-            ({"val_loss": [2.0, float("inf")]}, "found inf"),
+            ({"val_accuracy": ["0.5", 1]}, r"Expected `float`, got `str` - at `\$\.val_accuracy\[0\]`$"),
+            ({"val_accuracy": [True, 1]}, r"got `bool` - at `\$\.val_accuracy"),
+            ({"val_accuracy": [0.5, 1.01]}, r"Expected `float` <= 1\.0 - at `\$\.val_accuracy\[1\]`$"),
+            ({"val_loss": [2.0, float("nan")]}, r"at `\$\.val_loss\[1\]`$"),
+            ({"val_loss": [2.0, float("inf")]}, r"at `\$\.val_loss\[1\]`$"),
             ({"val_loss": [2.0]}, "^val_loss: expected 2 epochs, found 1$"),
-            ({"drops": [0]}, "^drops: expected a whole number from 1 to 2, found 0$"),
-            ({"drops": [3]}, "found 3"),
-            ({"drops": [2, 1]}, r"^drops: expected rising epochs, found \(2, 1\)$"),
-            ({"failed": "3"}, "^failed: expected a whole number from 3 to 3, found '3'$"),
-            ({"failed": 2}, "found 2"),
+            ({"drops": [0]}, r"Expected `int` >= 1 - at `\$\.drops\[0\]`$"),
+            ({"drops": [3]}, r"^drops: expected rising epochs up to 2, found \(3,\)$"),
+            ({"drops": [2, 1]}, r"^drops: expected rising epochs up to 2, found \(2, 1\)$"),
+            ({"failed": "3"}, r"got `str` - at `\$\.failed`$"),
+            ({"failed": 2}, "^failed: expected epoch 3, found 2$"),
         ],
     )
     def test_every_number_of_a_trace_is_checked(self, change: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            trace_of(GOOD | change)
+            convert(GOOD | change, Trace)
 
     @pytest.mark.parametrize(
         "change",

@@ -92,13 +92,13 @@ def test_files_of_somebody_else_are_refused_and_its_own_or_hidden_ones_are_not(w
 
 def test_a_record_is_written_once_and_another_one_is_refused_with_both_values(tmp_path: Path) -> None:
     path = tmp_path / "comparison.json"
-    keep(path, {"format": 1, "target": "a"})
+    keep(path, {"format": "x", "version": 1, "target": "a"})
     before = path.stat().st_mtime_ns
-    keep(path, {"format": 1, "target": "a"})
+    keep(path, {"format": "x", "version": 1, "target": "a"})
     assert path.stat().st_mtime_ns == before
     with pytest.raises(RunMismatch, match=r": holds another evaluation: target was a, is b; name a new --out$"):
-        keep(path, {"format": 1, "target": "b"})
+        keep(path, {"format": "x", "version": 1, "target": "b"})
     for text in ("{", "3"):
         path.write_text(text)
         with pytest.raises(CurateError, match=r"comparison\.json: is damaged \(.*\); name a new --out$"):
-            keep(path, {"format": 1, "target": "a"})
+            keep(path, {"format": "x", "version": 1, "target": "a"})

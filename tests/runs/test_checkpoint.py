@@ -140,7 +140,8 @@ def test_every_running_scalar_is_in_the_marker_in_full(tmp_path):
     assert len(said.pop("checksum")) == 64
     assert sorted(said.pop("files")) == [f"{name}.safetensors" for name in ("model", "optimizer", "signal", "weights")]
     assert said == {
-        "format": 1,
+        "format": "checkpoint",
+        "version": 1,
         "epoch": 1,
         "step": 17,
         "generation": 0,
@@ -166,8 +167,8 @@ def test_another_format_is_refused(tmp_path):
     """Both numbers are shown."""
     write(tmp_path, 1, *moved())
     path = checkpoint.folder(tmp_path, 1) / "state.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
-    with pytest.raises(CurateError, match="format 2, this release reads 1"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    with pytest.raises(CurateError, match="version 2, this release reads 1"):
         checkpoint.load(tmp_path, 1, *parts())
 
 

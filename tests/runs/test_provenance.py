@@ -118,8 +118,8 @@ def test_another_version_is_a_warning(tmp_path):
     [
         (None, r"no run\.json in it; name the --out folder"),
         ("{", r"run\.json: does not parse"),
-        ("[]", "format list, this release reads 1"),
-        ('{"format": 9}', "format 9, this release reads 1"),
+        ("[]", "version None, this release reads 1"),
+        ('{"format": 9}', "version 9, this release reads 1"),
     ],
 )
 def test_a_folder_that_is_no_run_is_an_error(tmp_path, text, message):

@@ -38,7 +38,8 @@ from shards.store import open_index
 #: What curated shards can be held against, in this order.
 OTHERS = ("raw", "random", "nn", "oracle")
 #: What a folder of a comparison holds first: of which run, on which target.
-RECORD, FORMAT = "comparison.json", 1
+RECORD = "comparison.json"
+FORMAT, VERSION = "comparison", 1
 #: Every set is trained for as many epochs, and for as many steps.
 REGIMES = ("epochs", "steps")
 
@@ -142,7 +143,13 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     index = store_of(run, config)
     place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))
-    said = {"format": FORMAT, "run": record["run_id"], "target": fingerprint, "epochs": asked.epochs}
+    said = {
+        "format": FORMAT,
+        "version": VERSION,
+        "run": record["run_id"],
+        "target": fingerprint,
+        "epochs": asked.epochs,
+    }
     output_dir.keep(folder / RECORD, said)
     subsets = run_cells(
         partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
