@@ -9,8 +9,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+#: Where the tests of `shards` are.
+SHARDS = ("io", "tar", "indexing", "rewriting", "packing", "test_format.py", "test_shuffle.py", "test_stream.py")
+
+
 @pytest.fixture(autouse=True)
 def _spread_at_once(request, monkeypatch):
     """Tests of `shards` start their worker processes at once, though their sets are tiny."""
-    if request.module.__name__.startswith("test_shards_"):
+    if request.path.name in SHARDS or request.path.parent.name in SHARDS:
         monkeypatch.setattr("shards.io.parallel.ALONE_S", 0.0)

@@ -38,7 +38,7 @@ class Command:
         output: the option that names it.
         file: below the folder that is compared; none where it is that folder.
         left: what is compared.
-        alone_s: in place of `tasks.ALONE_S`: with 0 pools start at once, where a small store would be done before.
+        alone_s: in place of `parallel.ALONE_S`: with 0 pools start at once, where a small store would be done before.
     """
 
     words: list[str]

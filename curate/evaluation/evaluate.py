@@ -1,6 +1,6 @@
 """Score the networks of a run or a pre-training on a labelled target, by logistic regression or by fine-tuning.
 
-Joins checkpoints, images and the protocols of `curate.downstream`; the best epoch is by val, test is looked at once.
+Joins checkpoints, images and the protocols beside it; the best epoch is by val, test is looked at once.
 """
 
 from __future__ import annotations

@@ -227,18 +227,19 @@ BUSY = """
 import os, sys, time
 from pathlib import Path
 import numpy as np
-from shards import index, names, tasks
+from shards.indexing import index
+from shards.io import parallel, shard_set
 from shards.stream import images
 folder = Path(sys.argv[1])
 def sleep(item):
     (folder / str(os.getpid())).touch()
     time.sleep(60)
 if __name__ == "__main__":
-    tasks.ALONE_S = 0
+    parallel.ALONE_S = 0
     if sys.argv[2] == "pool":
-        list(tasks.map_shards(sleep, range(4), 2))
+        list(parallel.map_shards(sleep, range(4), 2))
     else:
-        found, _ = index.build(names.resolve(folder / "store"))
+        found, _ = index.build(shard_set.resolve(folder / "store"))
         list(images(found, [np.arange(2)] * 8, sleep, workers=2))
 """
 
