@@ -17,7 +17,6 @@ import toyset
 from mutations import damaged, odd_values
 
 from curate.config.schema import from_options, read_options
-from curate.errors import CurateError
 from curate.evaluation import output_dir, search
 from curate.experiments import sweep
 from curate.experiments.demo import data, demo
@@ -26,7 +25,7 @@ from curate.experiments.tables.presets import SCALES
 from curate.ledger import ledger, manifest, metrics
 from curate.runs import checkpoint, provenance, reshard, target_distances
 from curate.types import Beliefs
-from shards.errors import ShardError
+from shards.errors import Error
 from shards.indexing import domains, index
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon import results
@@ -37,8 +36,6 @@ from shards.rewriting.exports import export_for
 from shards.rewriting.rewrite import rewrite
 from shards.rewriting.verify import verify
 from shards.store import open_index
-
-OURS = (CurateError, ShardError)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target_distances.save(folder / "distances.parquet", held, np.arange(40), np.ones(40, np.float32), {"x": 1}, 1.0)
     (folder / "digits").mkdir()
     pq.write_table(pa.table({"key": ["0"], "domain": ["digit"]}), folder / "digits" / "domains.parquet")
-    rewrite(held, held.table.select(["shard", "key"]).slice(0, 30), folder / "curated")
+    rewrite(held, manifests.read_manifest(manifest.path_of(folder / "run", 2)), folder / "curated")
     return folder
 
 
@@ -129,7 +126,7 @@ def json_readers(scene: Path) -> dict[str, Reader]:
             "categories": [{"id": 5, "name": "x"}],
         },
         "seconds/seconds.json": {"format": 1, "seconds": {"x": 1.5}},
-        "trace.json": {"format": 1, "cell": {}, "val_accuracy": [0.5], "loss": [1.0], "drops": [], "failed": False},
+        "trace.json": {"format": 1, "val_accuracy": [0.5], "val_loss": [1.0], "drops": [], "failed": None},
     }
     for name, value in texts.items():
         (small / name).parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +172,7 @@ def refused(reader: Reader) -> bool:
     """Whether it refuses its file; an error that is not ours, or of several lines, goes through."""
     try:
         reader.read()
-    except OURS as error:
+    except Error as error:
         if "\n" in str(error):
             raise ValueError("an error of several lines") from error
         return True

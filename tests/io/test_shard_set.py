@@ -12,8 +12,8 @@ from strategies import EXTENSIONS, is_plain_key, keys
 from webdataset.tariterators import base_plus_ext, group_by_keys
 
 from shards.errors import Misuse, NotShards
-from shards.io.shard_set import MOST_HOLES, RESERVED, is_reserved, locate, resolve
-from shards.member_names import is_hidden, is_safe, is_utf8, split_name, storable
+from shards.io.shard_set import MOST_HOLES, locate, resolve
+from shards.member_names import RESERVED, is_hidden, is_reserved, is_safe, is_utf8, split_name, storable
 
 
 def touch(folder: Path, *names: str) -> Path:
