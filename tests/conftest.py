@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# A machine that is busy with something else makes no example wrong.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 #: Where the tests of `shards` are.
 SHARDS = ("io", "tar", "indexing", "rewriting", "packing", "test_format.py", "test_shuffle.py", "test_stream.py")
 

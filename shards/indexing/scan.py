@@ -69,7 +69,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
             if why is None:
                 return _scan(source, path, check, image)
     except NotShards as error:
-        why = Fault("not-a-tar", path, None, None, str(error))
+        why = Fault("not-a-tar", path, None, None, error.problem)
     return Scan(None, rows_of([], None), Counter(), (why,))
 
 

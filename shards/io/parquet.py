@@ -127,7 +127,7 @@ def _kind(of: pa.DataType) -> Any:
 def _damage_told(path: Path, todo: str, what: str = "Parquet file") -> Iterator[None]:
     try:
         yield
-    except (FileNotFoundError, PermissionError, ShardError):
+    except (FileNotFoundError, PermissionError, UnicodeEncodeError, ShardError):  # its name may be no UTF-8
         raise
     except Exception as error:  # of a damaged file the reader raises nearly anything: KeyError, UnicodeDecodeError ...
         said = _first_line(error) if path.stat().st_size else "0 bytes"

@@ -116,7 +116,7 @@ def test_what_may_not_be_read_or_written_is_named(world, tmp_path):
         path.chmod(0)
     (tmp_path / "fixed").mkdir(mode=0o555)
     for asked, said in (
-        (["index", store], f"{store}/000001.tar: cannot be opened (Permission denied)"),
+        (["index", store], "000001.tar: cannot be opened (Permission denied)"),
         (["index", tmp_path / "shut"], f"{tmp_path}/shut: Permission denied"),
         (["pack", "imagefolder", tmp_path / "shut", "--out", tmp_path / "o"], f"'{tmp_path}/shut' is not readable."),
         (
@@ -128,7 +128,7 @@ def test_what_may_not_be_read_or_written_is_named(world, tmp_path):
         code, _, errors = curate(*asked, prefix=PLAIN)
         assert code in (1, 2)
         assert len(errors) == 1
-        assert errors[0].removeprefix("Error: ").endswith(said), (asked, errors)
+        assert errors[0].removeprefix("Error: ").partition("; ")[0].endswith(said), (asked, errors)
 
 
 @needs_plain

@@ -18,7 +18,7 @@ from tar_makers import END, header, member
 from curate.data.decode import Decoder
 from curate.data.target import load_split, open_target
 from shards.indexing.index import Index
-from shards.io.shard_set import RESERVED
+from shards.member_names import RESERVED
 from shards.rewriting.marker import load_curated
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify

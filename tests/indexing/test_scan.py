@@ -149,7 +149,7 @@ class TestReport:
         put(tmp_path, "0.tar", [("a.png", picture()), ("b.png", b"<html>"), ("c.json", b"{")])
         _, report = indexed(tmp_path, check=True)
         record = report.record()
-        assert list(record) == ["shards", "samples", "images", "bytes", "faults"]
+        assert list(record) == ["shards", "samples", "images", "bytes", "faults", "passed_over"]
         assert (record["shards"], record["samples"], record["images"]) == (1, 3, {"png": 1})
         assert record["bytes"] == (tmp_path / "0.tar").stat().st_size
         assert [(fault["kind"], fault["key"]) for fault in record["faults"]] == [
