@@ -137,7 +137,7 @@ def _read(path: Path) -> tuple[dict[str, Any], float, pa.Table]:
         raise _unusable(path, "is of another format, or of a later release") from error
     except (Unfinished, pa.ArrowException, LookupError, TypeError, ValueError, AttributeError) as error:
         cause = error.__cause__ or error
-        detail = str(cause).partition("\n")[0][:120]
+        detail = str(cause).removeprefix(f"{path}: ").partition("\n")[0][:120]
         raise _unusable(path, f"unfinished or damaged ({type(cause).__name__}: {detail})") from error
     return of, share, table
 

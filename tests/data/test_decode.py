@@ -11,7 +11,7 @@ import toyset
 from PIL import Image
 
 from curate.config.schema import ImageConfig
-from curate.data.decode import Decoder, image_bytes, measure, to_pixels, with_statistics
+from curate.data.decode import Decoder, image_bytes, measure, to_pixels
 from curate.types import ERRORS
 
 
@@ -122,12 +122,3 @@ def test_a_constant_channel_can_be_divided_by():
     mean, deviation = measure([torch.full((2, 1, 3, 3), 51, dtype=torch.uint8)])
     assert mean == (0.2,)
     assert deviation == (round(1 / 255, 6),)
-
-
-def test_statistics_that_are_given_are_kept():
-    """Only what is missing is measured; with both given no image is read."""
-    batches = [torch.full((2, 1, 3, 3), 51, dtype=torch.uint8)]
-    known = ImageConfig(colour="grey", mean=(0.5,), deviation=(0.5,))
-    assert with_statistics(known, iter(())) is known
-    filled = with_statistics(ImageConfig(colour="grey", deviation=(0.5,)), batches)
-    assert (filled.mean, filled.deviation) == ((0.2,), (0.5,))

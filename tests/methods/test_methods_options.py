@@ -141,18 +141,24 @@ def data(tmp_path_factory):
     return toyset.make_data(tmp_path_factory.mktemp("data"), 16)
 
 
+_STATISTICS = ("mean", "deviation")
+
+
 @pytest.mark.parametrize(
     ("options", "source"),
     [
         ({"mean": (0.4,), "deviation": (0.2,)}, "given"),
         ({}, "of the pretext reconstruction"),
         ({"pretext": "rotation", "colour": "grey"}, "measured on 16 images of the store"),
+        ({"pretext": "rotation", "colour": "grey", "deviation": (0.2,)}, "measured on 16 images of the store"),
     ],
 )
 def test_a_run_says_where_its_statistics_come_from(data, tmp_path, options, source):
     """In run.json beside the machine: the numbers are part of the configuration either way."""
     toyset.run_on(data, tmp_path / "run", **{"batch": 8, "method": "uniform", "epochs": 1, **options})
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["machine"]["statistics"] == source
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["machine"]["statistics"] == source
+    assert all(run["configuration"][name] == list(given) for name, given in options.items() if name in _STATISTICS)
 
 
 def test_a_file_of_weights_that_changed_is_not_the_runs(data, tmp_path):
