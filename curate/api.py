@@ -26,6 +26,7 @@ from curate.config.defaults import paper as paper_mode
 from curate.config.schema import RunConfig, from_options, read_options
 from curate.errors import Misuse
 from curate.runs.inputs import check_inputs
+from shards.errors import Error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,8 +168,19 @@ def configured(
         for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
-        chosen |= fixed
+        chosen = {"meta_loss": _papers_meta_loss(chosen.get("target")), **chosen, **fixed}
     return from_options(chosen)
+
+
+def _papers_meta_loss(target: str | None) -> str:
+    """The paper's: prototypical where the target has labels. One that cannot be opened is told of by who needs it."""
+    from curate.data.target import is_labelled, open_target
+
+    try:
+        labelled = not target or is_labelled(open_target(target))
+    except Error:
+        labelled = True
+    return "prototypical" if labelled else "self-supervised"
 
 
 def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:

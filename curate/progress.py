@@ -35,6 +35,9 @@ class Progress(Protocol):
     def shards(self, label: str) -> AbstractContextManager[None]:
         """A block of work on shards."""
 
+    def images(self, label: str, total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
+        """A block of work on ``total`` images, of which some are done; call what it yields with how many more are."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -59,6 +62,10 @@ class NullProgress:
         """Nothing around the block."""
         return nullcontext()
 
+    def images(self, label: str, total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
+        """Nothing around the block."""
+        return nullcontext(lambda more: None)
+
     def __enter__(self) -> Self:
         return self
 
@@ -78,6 +85,19 @@ def shard_bar(label: str) -> Iterator[None]:
 
         with watched(tell):
             yield
+
+
+@contextmanager
+def image_bar(label: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr over images, with their rate."""
+    with tqdm(
+        total=total, initial=done, unit="img", desc=label, file=sys.stderr, dynamic_ncols=True, leave=False
+    ) as bar:
+
+        def tell(more: int) -> None:
+            bar.update(more)
+
+        yield tell
 
 
 @contextmanager
@@ -143,6 +163,10 @@ class Bar(NullProgress):
     def shards(self, label: str) -> AbstractContextManager[None]:
         """A bar of its own, gone when the block ends."""
         return shard_bar(label)
+
+    def images(self, label: str, total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
+        """A bar of its own, gone when the block ends."""
+        return image_bar(label, total, done)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

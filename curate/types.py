@@ -18,6 +18,7 @@ Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
+Reals = npt.NDArray[np.float64]
 
 #: Reasons why an example is never trained on. An error code is a place in this tuple; 0 means none.
 ERRORS: tuple[str | None, ...] = (None, *KINDS)

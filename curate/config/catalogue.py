@@ -7,11 +7,13 @@ package or from another, is in docs/extend.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from curate.config.registry import Registry
+from curate.errors import Misuse
 
 Options = Mapping[str, Any]
 Factory = str | Callable[..., Any]
@@ -35,6 +37,36 @@ class MethodSpec:
     inputs: tuple[str, ...] = ()
     defaults: Options = field(default_factory=dict)
     inapplicable: tuple[tuple[Options, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectorSpec(MethodSpec):
+    """A method that trains nothing: features in, scores and a keep mask out.
+
+    Args:
+        factory: is itself the selector, of the form of `curate.selection.base.Selector`.
+        needs_target: whether it looks at images at all, and so needs features, too.
+        has_own_rule: whether it knows how many to keep; else ``--keep`` says it.
+    """
+
+    has_own_rule: bool
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """A way from images to features.
+
+    Args:
+        factory: called with `curate.selection.base.EncoderInputs`; gives an `Encoder`.
+        title: what it is, for people.
+        needs: what stands after the name and a colon, in words; empty where nothing does.
+        extra: the extra of this package that it needs installed; empty for none.
+    """
+
+    factory: Factory
+    title: str
+    needs: str = ""
+    extra: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,11 +143,21 @@ _NO_DISTANCES = (
     "only nn measures distances",
 )
 
+_NO_SELECTION = (
+    {"encoder": "untrained", "nets": 3, "features": "", "keep": 0.0, "encoder_key": ""},
+    "only selectors look at features",
+)
+_UNTRAINED = (
+    (_NO_SIGNAL, "it trains nothing"),
+    (PAPER_RULE, "it has a cut of its own; `curate prune` takes thresholds afterwards"),
+    _NO_DISTANCES,
+)
+
 METHODS: Registry[MethodSpec] = Registry(
     "method",
     "curate.methods",
     {
-        "bdw": MethodSpec("curate.methods.bdw:Bdw", inapplicable=(_NO_DISTANCES,)),
+        "bdw": MethodSpec("curate.methods.bdw:Bdw", inapplicable=(_NO_DISTANCES, _NO_SELECTION)),
         "dw": MethodSpec(
             "curate.methods.dw:Dw",
             # Of the paper's DW neither eta nor its unit is published; these work on its VAE (METHOD.md).
@@ -126,6 +168,7 @@ METHODS: Registry[MethodSpec] = Registry(
                 ({"rho": 0.5}, "a point weight lies above lam or not, no share of it does"),
                 ({"warmup": 0}, "its weights start at 0, so a warm-up would train nothing"),
                 _NO_DISTANCES,
+                _NO_SELECTION,
             ),
         ),
         "l2rw": MethodSpec(
@@ -138,6 +181,7 @@ METHODS: Registry[MethodSpec] = Registry(
                 ({"warmup": 0}, "its weights are 0 before the first signal, so a warm-up would train nothing"),
                 (PAPER_RULE, "it prunes nothing"),
                 _NO_DISTANCES,
+                _NO_SELECTION,
             ),
         ),
         "nn": MethodSpec(
@@ -146,6 +190,7 @@ METHODS: Registry[MethodSpec] = Registry(
             inapplicable=(
                 (_NO_SIGNAL, "its weights are settled before the first epoch"),
                 (PAPER_RULE, "it prunes nothing; `curate prune --keep` takes a budget afterwards"),
+                _NO_SELECTION,
             ),
         ),
         "oracle": MethodSpec(
@@ -156,6 +201,7 @@ METHODS: Registry[MethodSpec] = Registry(
                 (_NO_SIGNAL, "its weights are settled before the first epoch"),
                 (PAPER_RULE, "it drops other domains before the first epoch, and nothing later"),
                 _NO_DISTANCES,
+                _NO_SELECTION,
             ),
         ),
         "uniform": MethodSpec(
@@ -165,10 +211,86 @@ METHODS: Registry[MethodSpec] = Registry(
                 (_NO_SIGNAL, "its weights are all 1"),
                 (PAPER_RULE, "it prunes nothing"),
                 _NO_DISTANCES,
+                _NO_SELECTION,
             ),
         ),
     },
 )
+
+SELECTORS: Registry[SelectorSpec] = Registry(
+    "method",
+    "curate.selectors",
+    {
+        "classifier": SelectorSpec(
+            "curate.selection.classifier:classifier", has_own_rule=True, inapplicable=_UNTRAINED
+        ),
+        "nearest": SelectorSpec("curate.selection.nearest:nearest", has_own_rule=False, inapplicable=_UNTRAINED),
+        "simcore": SelectorSpec("curate.selection.simcore:simcore", has_own_rule=True, inapplicable=_UNTRAINED),
+        "random": SelectorSpec(
+            "curate.selection.random_subset:random_subset",
+            needs_target=False,
+            has_own_rule=False,
+            inapplicable=(
+                *_UNTRAINED,
+                ({k: v for k, v in _NO_SELECTION[0].items() if k != "keep"}, "it looks at no image"),
+            ),
+        ),
+    },
+)
+#: All that ``--method`` may be.
+ALL_METHODS: Collection[str] = ChainMap(SELECTORS, METHODS)  # type: ignore[arg-type]
+
+ENCODERS: Registry[EncoderSpec] = Registry(
+    "encoder",
+    "curate.encoders",
+    {
+        "untrained": EncoderSpec("curate.selection.untrained:Untrained", "networks as drawn, calibrated on the store"),
+        "checkpoint": EncoderSpec(
+            "curate.runs.saved_encoder:SavedEncoder", "the network of a run", needs="RUN or a model.safetensors"
+        ),
+        "torchvision": EncoderSpec(
+            "curate.selection.pretrained:Torchvision", "a model of torchvision", needs="NAME[@FILE of weights]"
+        ),
+        "lite0": EncoderSpec(
+            "curate.selection.lite0:Lite0", "EfficientNet-Lite0, trained on ImageNet", extra="features"
+        ),
+        "parquet": EncoderSpec(
+            "curate.selection.given:GivenFeatures", "columns shard, key, embedding", needs="FILE[,FILE ...]"
+        ),
+    },
+)
+
+
+def method_spec(name: str) -> MethodSpec:
+    """What is known of a method, selectors among them.
+
+    Raises:
+        Misuse: it is unknown; the message lists the known ones.
+    """
+    if name in SELECTORS:
+        return SELECTORS.spec(name)
+    if name not in METHODS:
+        raise Misuse(f"--method {name}: unknown; known: {', '.join(ALL_METHODS)}")
+    return METHODS.spec(name)
+
+
+def parse_encoder(text: str) -> tuple[str, str]:
+    """``NAME`` or ``NAME:ARGUMENT`` -> the name and the argument.
+
+    >>> parse_encoder("checkpoint:run")
+    ('checkpoint', 'run')
+
+    Raises:
+        Misuse: an unknown name, an argument that is missing or too much; the known ones are named.
+    """
+    name, colon, argument = text.partition(":")
+    needs = ENCODERS.spec(name).needs
+    if needs and not argument:
+        raise Misuse(f"--encoder {text}: what after it? expected {name}:{needs}")
+    if colon and not needs:
+        raise Misuse(f"--encoder {text}: {name} takes nothing after a colon; give --encoder {name}")
+    return name, argument
+
 
 PRETEXTS: Registry[PretextSpec] = Registry(
     "pretext",

@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from curate.config.catalogue import META_LOSSES, METHODS, NETWORKS, PRETEXTS, MethodSpec, PretextSpec
+from curate.config.catalogue import (
+    META_LOSSES,
+    NETWORKS,
+    PRETEXTS,
+    SELECTORS,
+    MethodSpec,
+    PretextSpec,
+    method_spec,
+    parse_encoder,
+)
 from curate.config.resolved import ResolvedConfig, settled
 from curate.config.schema import GROUPS, PAPER, RunConfig
 from curate.errors import Misuse
+
+#: Built-in methods that compute no meta-loss.
+TARGET_BLIND = ("nn", "oracle", "uniform")
 
 
 def inapplicable(method: str) -> dict[str, tuple[Any, str]]:
@@ -17,7 +29,7 @@ def inapplicable(method: str) -> dict[str, tuple[Any, str]]:
     >>> inapplicable("dw")["meta_momentum"]
     (0.0, "the paper's DW has none")
     """
-    groups = METHODS.spec(method).inapplicable
+    groups = method_spec(method).inapplicable
     return {name: (value, reason) for options, reason in groups for name, value in options.items()}
 
 
@@ -28,7 +40,7 @@ def applicable(method: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def paper(method: str) -> dict[str, Any]:
     """Paper mode of a method: `PAPER`, with what the paper leaves open for dw as everywhere here."""
-    return applicable(method, PAPER | dict(METHODS.spec(method).defaults))
+    return applicable(method, PAPER | dict(method_spec(method).defaults))
 
 
 def by_pretext(name: str) -> dict[str, Any]:
@@ -57,7 +69,7 @@ def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
 
 
 def _filled(config: RunConfig, labelled: bool) -> RunConfig:
-    pretext, method = PRETEXTS.spec(config.pretext), METHODS.spec(config.method)
+    pretext, method = PRETEXTS.spec(config.pretext), method_spec(config.method)
     _refuse_inapplicable(config)
     config = _fill(config, _defaults(pretext))
     if pretext.statistics is not None:
@@ -68,7 +80,8 @@ def _filled(config: RunConfig, labelled: bool) -> RunConfig:
         config,
         {
             "network": "small" if crop <= 32 else "resnet18",
-            "meta_loss": "prototypical" if labelled else "self-supervised",
+            # What is never computed keeps the name it had, and with it such a run keeps its id.
+            "meta_loss": "prototypical" if labelled and config.method in TARGET_BLIND else "self-supervised",
             "queries": config.meta.shots,
             "lr_drops": _paper_drops(epochs),
         },
@@ -137,7 +150,7 @@ def _check_values(config: ResolvedConfig) -> None:
 def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, str]]:
     """Whether each combination can be meant, and what to say where it can't."""
     pretext, network, near = PRETEXTS.spec(config.pretext), NETWORKS.spec(config.network.network), config.neighbours
-    method, features = METHODS.spec(config.method), near.nn_space == "features"
+    method, features = method_spec(config.method), near.nn_space == "features"
     named, meta_loss = config.network.network, config.meta.meta_loss
     return [
         (
@@ -167,6 +180,14 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
         ),
         (bool(near.nn_features) or not features, "--nn-space features needs --nn-features: the network's weights"),
         (features or not near.nn_features, "--nn-features is for --nn-space features; pixels need no network"),
+        (
+            config.method not in SELECTORS or SELECTORS.spec(config.method).has_own_rule or config.selection.keep > 0,
+            f"--method {config.method} needs --keep: how many images, or which share",
+        ),
+        (
+            config.selection.nets == 3 or parse_encoder(config.selection.encoder)[0] == "untrained",
+            f"--nets {config.selection.nets}: is for --encoder untrained; leave it out",
+        ),
         (features or near.nn_tap == "pool", "--nn-tap is for --nn-space features; pixels need no network"),
     ]
 
@@ -189,7 +210,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
     # A weight of 0 is dropped by a lam of 0; no belief has any mass below it.
     some, rule = (
         (prune.lam >= 0, "in [0, 1)")
-        if METHODS.spec(config.method).defaults.get("lam") == 0
+        if method_spec(config.method).defaults.get("lam") == 0
         else (prune.lam > 0, "between 0 and 1")
     )
     rows: list[tuple[str, Any, bool, str]] = [
@@ -216,6 +237,10 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         ("cache_bytes", config.machine.cache_bytes, 0, 2**60),
     ):
         rows.append((name, value, value is None or low <= value <= high, f"in {low}..{high}"))
+    keep, nets = config.selection.keep, config.selection.nets
+    whole = 1 <= keep <= 2**53 and keep == int(keep)
+    rows.append(("keep", keep, 0 <= keep < 1 or whole, "a share below 1 or a whole number"))
+    rows.append(("nets", nets, 1 <= nets <= 3, "1, 2 or 3"))
     for name, rate in (("lr", train.lr), ("eta", belief.eta), ("nn_beta", config.neighbours.nn_beta)):
         # Beyond float32 a rate is infinity, and 0 times it no number.
         rows.append((name, rate, rate is None or 0 < rate <= 1e30, "positive, at most 1e30"))

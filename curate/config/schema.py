@@ -16,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from curate.config.catalogue import META_LOSSES, METHODS, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS
+from curate.config.catalogue import ALL_METHODS, META_LOSSES, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS, method_spec
 from curate.errors import Misuse
 from shards.io.json_files import from_json, version_in
 from shards.io.regular_files import contents
@@ -82,7 +82,9 @@ class TrainConfig:
 class MetaConfig:
     """The target's loss, and the batches it is computed on."""
 
-    meta_loss: str | None = option(None, "Loss on the target.", META_LOSSES)
+    meta_loss: str | None = option(
+        None, "Loss on the target (default: self-supervised; --paper: by its labels).", META_LOSSES
+    )
     ways: int = option(20, "Classes in an episode.")
     shots: int = option(5, "Support images a class.")
     queries: int | None = option(None, "Query images a class (default: as many as shots).")
@@ -137,6 +139,18 @@ class NeighbourConfig:
 
 
 @dataclass(frozen=True)
+class SelectionConfig:
+    """What images are chosen by, without training."""
+
+    encoder: str = option("untrained", "Features to go by; `curate features --help` lists them.", later=True)
+    nets: int = option(3, "Networks of the untrained encoder, 1 to 3.", later=True)
+    features: str = option("", "Folder that `curate features --out` wrote.", later=True)
+    keep: float = option(0.0, "Keep so many images, or below 1 this share (0: by the selector's own rule).", later=True)
+    #: Name and key of the encoder, filled in when it is opened.
+    encoder_key: str = field(default="", metadata={"later": True})
+
+
+@dataclass(frozen=True)
 class OutputConfig:
     """What becomes of the shards."""
 
@@ -168,7 +182,7 @@ class RunConfig:
 
     store: str
     target: str
-    method: str = option("bdw", "How images are weighed.", METHODS)
+    method: str = option("bdw", "How images are weighed; the last ones train nothing.", ALL_METHODS)
     pretext: str = option("rotation", "Task the store trains the network on.", PRETEXTS)
     seed: int = option(0, "Seed of everything random.")
     domain: str | None = option(None, "The target's own domain in the store (method oracle; else for scoring only).")
@@ -181,6 +195,7 @@ class RunConfig:
     belief: BeliefConfig = field(default_factory=BeliefConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
     neighbours: NeighbourConfig = field(default_factory=NeighbourConfig)
+    selection: SelectionConfig = field(default_factory=SelectionConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     machine: MachineConfig = field(default_factory=MachineConfig)
 
@@ -193,6 +208,7 @@ GROUPS: dict[str, type] = {
     "belief": BeliefConfig,
     "prune": PruneConfig,
     "neighbours": NeighbourConfig,
+    "selection": SelectionConfig,
     "output": OutputConfig,
     "machine": MachineConfig,
 }
@@ -220,7 +236,7 @@ def from_options(options: dict[str, Any]) -> RunConfig:
         else:
             raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
     method = rest.get("method", "bdw")
-    targetless = method in METHODS and not METHODS.spec(method).needs_target
+    targetless = method in ALL_METHODS and not method_spec(method).needs_target
     for name in ("store",) if targetless else ("store", "target"):
         if not rest.get(name):
             raise Misuse(f"--{name} is missing: name the {name}'s shards")

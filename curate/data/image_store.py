@@ -100,7 +100,7 @@ class ImageStore:
                 yield Pixels(rows, self.cache.get(rows))
             return
         self.cache = self._cache_for(ordered)
-        for batch in self._read(cuts):
+        for batch in self.read(cuts):
             pixels = self._to_device(batch.pixels)
             if self.cache is not None:
                 self.cache.put(Pixels(batch.rows, pixels))
@@ -110,19 +110,10 @@ class ImageStore:
 
     def once(self, rows: Ints) -> Iterator[Pixels]:
         """``rows``, increasing, in batches on the CPU; nothing is cached."""
-        yield from self._read([rows[at : at + 256] for at in range(0, len(rows), 256)])
+        yield from self.read([rows[at : at + 256] for at in range(0, len(rows), 256)])
 
-    def sample(self, rows: Ints) -> Iterator[Tensor]:
-        """The pixels of ``rows``, as `once`."""
-        for batch in self.once(rows):
-            yield batch.pixels
-
-    def _cache_for(self, ordered: Ints) -> Cache | None:
-        fits = len(ordered) * self.decoder.n_bytes <= self.cache_bytes
-        return Cache(np.sort(ordered), self.decoder, self.device) if fits else None
-
-    def _read(self, cuts: list[Ints]) -> Iterator[Pixels]:
-        """Batches from the shards, with rows of the store in place of places in the shards."""
+    def read(self, cuts: list[Ints]) -> Iterator[Pixels]:
+        """A batch a cut, on the CPU, from the shards; nothing is cached."""
         places = [np.searchsorted(self.shelf.rows, rows) for rows in cuts]
         workers = min(self.workers, len(places))
         if stream.is_streamed(self.shelf.index):
@@ -132,6 +123,15 @@ class ImageStore:
             _refuse_loss(asked, batch)
             rows = torch.from_numpy(self.shelf.rows[batch.rows.numpy()])
             yield Pixels(rows, batch.pixels, tuple((int(self.shelf.rows[place]), code) for place, code in batch.bad))
+
+    def sample(self, rows: Ints) -> Iterator[Tensor]:
+        """The pixels of ``rows``, as `once`."""
+        for batch in self.once(rows):
+            yield batch.pixels
+
+    def _cache_for(self, ordered: Ints) -> Cache | None:
+        fits = len(ordered) * self.decoder.n_bytes <= self.cache_bytes
+        return Cache(np.sort(ordered), self.decoder, self.device) if fits else None
 
     def _to_device(self, pixels: Tensor) -> Tensor:
         if self.device.type != "cuda":

@@ -1,24 +1,63 @@
-"""Which splits a target folder has; known without decoding an image, and without torch."""
+"""Which splits a target has, and what each is of; known without decoding an image, and without torch.
+
+A target is a folder with train/ and perhaps val/ and test/. Where it is only looked at, images alone will do: a folder
+or a list of image files, or any set of shards, is a train split without labels.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from curate.data.photos import Photos, photos_at
 from curate.errors import CurateError
+from shards.errors import NotShards
+from shards.io import remote, shard_set
+from shards.io.shard_set import ShardSet
 
 SPLITS = ("train", "val", "test")
 
 
-def splits_of(target: str | Path) -> list[str]:
-    """The splits that a target folder has.
+def sources_of(target: str | Path) -> dict[str, ShardSet | Photos]:
+    """What each split of a target is of, by the split's name.
+
+    Args:
+        target: a folder with train/ and perhaps val/ and test/; or what is a train split without labels: a folder of
+            image files, a text file that lists some, or shards (folder, tar, brace pattern, list file or URL).
 
     Raises:
-        CurateError: no such folder, or no train split.
+        CurateError: no such target, or no train split.
+        ShardError: a split's shards cannot be named.
     """
     root = Path(target)
     if not root.is_dir():
-        raise CurateError(f"{target}: no such target folder; `curate pack imagefolder --target` makes one")
+        return {"train": _listed(str(target))}
+    root = root.absolute()
     found = [name for name in SPLITS if (root / name).is_dir()]
-    if "train" not in found:
-        raise CurateError(f"{target}: has no train/ (found: {', '.join(found) or 'no split'}); a target needs one")
-    return found
+    if "train" in found:
+        return {name: _held(root / name) or shard_set.resolve(root / name) for name in found}
+    alone = None if found else _held(root)
+    if alone is None:
+        there = ", ".join(found) or "no split, shard or image file"
+        raise CurateError(f"{target}: has no train/ (found: {there}); a target needs one")
+    return {"train": alone}
+
+
+def _listed(target: str) -> ShardSet | Photos:
+    """What a file, a pattern or a URL names."""
+    found = photos_at(target)
+    if found is not None:
+        return found
+    try:
+        return shard_set.resolve(target)
+    except NotShards as error:
+        if remote.is_url(target) or Path(target).exists():
+            raise
+        raise CurateError(f"{target}: no such target folder; `curate pack imagefolder --target` makes one") from error
+
+
+def _held(folder: Path) -> ShardSet | Photos | None:
+    """The shards of a folder, else its image files, else None."""
+    try:
+        return shard_set.resolve(folder)
+    except NotShards:
+        return photos_at(str(folder))

@@ -1,6 +1,7 @@
 """The target: a folder with train/, val/ and test/, each a shard set of images with labels (.cls), and classes.txt.
 
-A target is small: each split is decoded once, into memory.
+Where it is only looked at, images alone will do (`curate.data.splits`). A target is small: each split is decoded once,
+into memory.
 """
 
 from __future__ import annotations
@@ -8,35 +9,41 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from curate.data.decode import Decoder, to_pixels
+from curate.data.photos import Photos
 from curate.data.splits import SPLITS as SPLITS
-from curate.data.splits import splits_of
+from curate.data.splits import sources_of
 from curate.errors import CurateError
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index
-from shards.io import shard_set
 from shards.io.images import PictureError, decode
 
 #: ASCII digits, no more than int64 holds.
 _LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
 
 
+#: Shards by their index, or image files.
+Split = index.Index | Photos
+
+
 @dataclass(frozen=True)
 class TargetIndex:
-    """The indexes of a target's splits that exist, by name; train always does.
+    """The splits of a target that exist, by name; train always does.
 
     ``notes`` say what of the splits' folders was passed over.
     """
 
-    splits: dict[str, index.Index]
+    splits: dict[str, Split]
     notes: tuple[str, ...] = ()
 
     @property
@@ -64,21 +71,33 @@ class LabelledImages:
 
 
 def open_target(target: str | Path) -> TargetIndex:
-    """Index the splits of a target folder, in memory; nothing is written.
+    """Index the splits of a target, in memory; nothing is written.
+
+    Args:
+        target: as `curate.data.splits.sources_of` has it.
 
     Raises:
-        CurateError: no such folder, or no train split.
+        CurateError: no such target, or no train split.
     """
-    root = Path(target).absolute()
-    sets = {name: shard_set.resolve(root / name) for name in splits_of(target)}
-    passed_over = {name: found.passed_over.left_out() for name, found in sets.items()}
+    sources = sources_of(target)
+    passed_over = {name: found.passed_over.left_out() for name, found in sources.items()}
     notes = tuple(f"of the target's {name}/ was passed over: {what}" for name, what in passed_over.items() if what)
-    return TargetIndex({name: index.build(found)[0] for name, found in sets.items()}, notes)
+    splits = {name: found if isinstance(found, Photos) else index.build(found)[0] for name, found in sources.items()}
+    return TargetIndex(splits, notes)
+
+
+def names_of(split: Split) -> pa.Table:
+    """The columns ``shard`` and ``key`` of a split's samples; image files are of the shard ``""``."""
+    if isinstance(split, Photos):
+        return pa.table({"shard": [""] * len(split), "key": list(split.paths)})
+    return split.table.select(["shard", "key"])
 
 
 def is_labelled(target: TargetIndex) -> bool:
     """Whether any sample of train has a label."""
     train = target.splits["train"]
+    if isinstance(train, Photos):
+        return False
     return any("cls" in sample for sample in stream.samples(train, np.arange(len(train))))
 
 
@@ -92,20 +111,18 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
     """
     if name not in target.splits:
         raise CurateError(f"the target has no {name}/ split (it has: {', '.join(target.splits)})")
-    split = target.splits[name]
     pictures, labels, left_out = [], [], Counter[str]()
     words: list[tuple[str, bytes]] = []
-    for sample in stream.samples(split, np.arange(len(split))):
+    for key, body, label in _bodies(target.splits[name]):
         try:
-            image = split.table["image"][sample["__row__"]].as_py()
-            picture = to_pixels(decode(sample[image] if image else b""), decoder.size, decoder.colour)
+            picture = to_pixels(decode(body), decoder.size, decoder.colour)
         except PictureError as error:
             left_out[error.kind] += 1
             continue
         pictures.append(picture)
-        labels.append(label_of(sample.get("cls")))
-        if labels[-1] is None and "cls" in sample:
-            words.append((sample["__key__"], sample["cls"]))
+        labels.append(label_of(label))
+        if labels[-1] is None and label is not None:
+            words.append((key, label))
     if all(label is None for label in labels):
         wanted = list(range(len(pictures)))
     else:
@@ -120,6 +137,16 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
         dict(+left_out),
         _in_words(name, words) if words and not known else "",
     )
+
+
+def _bodies(split: Split) -> Iterator[tuple[str, bytes, bytes | None]]:
+    """The key of each sample, its image, empty where there is none, and its label."""
+    if isinstance(split, Photos):
+        yield from ((path, body, None) for path, body in zip(split.paths, split.bodies()))
+        return
+    for sample in stream.samples(split, np.arange(len(split))):
+        image = split.table["image"][sample["__row__"]].as_py()
+        yield sample["__key__"], sample[image] if image else b"", sample.get("cls")
 
 
 def _in_words(name: str, words: list[tuple[str, bytes]]) -> str:

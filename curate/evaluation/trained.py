@@ -76,9 +76,9 @@ def open_trained(run: Path, name: str, target: TargetIndex, device: str) -> Trai
         CurateError: no run, a split is missing or has no labels, no such device.
     """
     config = provenance.read_config(run)
-    images = {split: load_split(target, split, Decoder.of(config.images)) for split in SPLITS}
-    labels = {}
-    for split, found in images.items():
+    images, labels = {}, {}
+    for split in SPLITS:
+        found = images[split] = load_split(target, split, Decoder.of(config.images))
         if found.words:
             raise CurateError(f"{name}/{found.words}")
         if found.labels is None:

@@ -59,7 +59,15 @@ def epochs(run: Path) -> list[int]:
     return sorted(int(match[1]) for folder in parts if (match := _FOLDER.fullmatch(folder.name)))
 
 
-def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, kept: Mask, stamp: Stamp) -> str:
+def write(
+    path: Path,
+    beliefs: Beliefs,
+    below: Floats | None,
+    names: pa.Table,
+    kept: Mask,
+    stamp: Stamp,
+    facts: dict[str, float] | None = None,
+) -> str:
     """Publish one partition: the examples that were live when the epoch began, sorted by row.
 
     Args:
@@ -69,6 +77,7 @@ def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, k
         names: m rows in the same order, columns ``shard`` and ``key`` (strings, dictionary-encoded or not).
         kept: shape (m,): what the epoch's pruning decided.
         stamp: goes into the footer.
+        facts: numbers that a selector found out, for the footer, too.
 
     Returns:
         The sha256 of the file, in hex, for the manifest that follows from it.
@@ -92,7 +101,8 @@ def write(path: Path, beliefs: Beliefs, below: Floats | None, names: pa.Table, k
         pa.array(kept),
         _reasons(beliefs.error),
     ]
-    return table_file.write(path, pa.table(columns, schema=SCHEMA), _footer("ledger", stamp))
+    footer = _footer("ledger", stamp) | ({"facts": facts} if facts else {})
+    return table_file.write(path, pa.table(columns, schema=SCHEMA), footer)
 
 
 def stamp_of(run: Path, epoch: int) -> Stamp:
@@ -101,6 +111,12 @@ def stamp_of(run: Path, epoch: int) -> Stamp:
     if footer is None:
         raise CurateError(f"{path_of(run, epoch)}: no footer of a ledger; this file was not written by a run")
     return table_file.stamp_in(footer, path_of(run, epoch))
+
+
+def facts_of(run: Path, epoch: int) -> dict[str, float]:
+    """What a selector found out, from the footer of its partition; nothing of any other."""
+    footer = table_file.footer_of(path_of(run, epoch), "ledger", VERSION) or {}
+    return dict(footer.get("facts", {}))
 
 
 def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Table:

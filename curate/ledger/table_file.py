@@ -39,8 +39,10 @@ _STAMP: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
+def write(path: Path, table: pa.Table, footer: dict[str, Any], dense: tuple[str, ...] = ()) -> str:
     """Publish ``table`` as ``path`` and return the sha256 of the file, in hex.
+
+    ``dense`` names columns of numbers that neither repeat nor are looked for: they get no dictionary and no statistics.
 
     The bytes depend on the values, the schema and the footer alone, not on how the table lies in memory. Strings are
     dictionary-encoded on disk but typed as plain strings, which is what every reader takes. Pages carry checksums.
@@ -50,10 +52,9 @@ def write(path: Path, table: pa.Table, footer: dict[str, Any]) -> str:
     """
     plain = table.cast(table.schema.remove_metadata()).combine_chunks()
     schema = plain.schema.with_metadata(metadata(footer))
-    with (
-        publishing(path) as file,
-        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
-    ):
+    usual: Any = [name for name in plain.column_names if name not in dense] if dense else True
+    options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": usual, "write_statistics": usual}
+    with publishing(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
         writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
     with open(path, "rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest()

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from curate.config.catalogue import METHODS
+from curate.config.catalogue import METHODS, SELECTORS
 from curate.config.defaults import refuse_impossible, resolve
 from curate.config.schema import NeighbourConfig, RunConfig
 from curate.data.decode import Pixels
 from curate.data.target import TargetIndex
-from curate.errors import CurateError
+from curate.errors import CurateError, Misuse
 from curate.runs import checkpoint
 from curate.runs.epoch import peak_memory
 from curate.runs.prepare import Job, prepare, trainable
@@ -77,6 +77,8 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     Raises:
         As `curate.runs.run.run`; and CurateError on CUDA out of memory, with the batch that may fit.
     """
+    if config.method in SELECTORS:
+        raise Misuse(f"--dry-run times training, --method {config.method} has none; `curate features` tells its rate")
     refuse_impossible(config)
     refuse_overlap(config, out)
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from curate.config.defaults import refuse_impossible
 from curate.config.schema import RunConfig
-from curate.data.splits import splits_of
+from curate.data.splits import sources_of
 from curate.errors import Misuse
 from shards.io import shard_set
 from shards.io.regular_files import check_regular
@@ -20,7 +20,7 @@ def check_inputs(config: RunConfig) -> None:
     refuse_impossible(config)
     shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe)
     if config.target:
-        splits_of(config.target)
+        sources_of(config.target)
     for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
         if path is not None:
             try:

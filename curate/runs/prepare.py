@@ -87,7 +87,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     images = open_images(resolved, index, decoder, device)
     examples = fresh_examples(index)
     notes += store_notes(resolved, examples) + method_notes(resolved)
-    whole, statistics = _measured(resolved, told, images, examples)
+    whole, statistics = measured(resolved, told, images, examples)
     augment = Augment.of(whole.images)
     pretext: Pretext = PRETEXTS[whole.pretext](augment, whole.network)
     method: Method = METHODS[whole.method](_method_inputs(whole, images, examples, target, out, notes))
@@ -168,7 +168,7 @@ def _first_sentence(error: Exception) -> str:
     return str(error).partition("\n")[0][:120]
 
 
-def _measured(
+def measured(
     config: ResolvedConfig, told: ImageConfig, images: ImageStore, examples: Examples
 ) -> tuple[ReadyConfig, str]:
     """The configuration with the statistics of the pixels, and where these come from."""

@@ -24,7 +24,7 @@ from curate.errors import CurateError, Misuse, RunMismatch
 from shards.io.json_files import convert, from_json, publish_json, version_in
 from shards.io.regular_files import contents
 
-_PATHS = ("store", "target", "index", "nn_features")
+_PATHS = ("store", "target", "index", "nn_features", "encoder", "features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
 
 
@@ -34,18 +34,19 @@ def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     An option that later releases added is left out at its default, so that a run keeps its id.
     """
     machine = {field.name for field in fields(MachineConfig)}
-    later = {
-        field.name: field.default
-        for kind in (RunConfig, *GROUPS.values())
-        for field in fields(kind)
-        if field.metadata.get("later")
-    }
+    later = _later()
     options = {
         name: value
         for name, value in to_options(config).items()
         if name not in machine and name not in _PATHS and not (name in later and later[name] == value)
     }
     return {"options": options, "store": store, "target": target}
+
+
+def _later() -> dict[str, Any]:
+    """The options that later releases added, and their defaults."""
+    kinds = (RunConfig, *GROUPS.values())
+    return {item.name: item.default for kind in kinds for item in fields(kind) if item.metadata.get("later")}
 
 
 class RunRecord(TypedDict):
@@ -143,7 +144,10 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
     Raises:
         RunMismatch: the configuration, the store or the target differ; both values are shown.
     """
-    old, new = to_options(_resolved_of(record, run)), who["options"]
+    held = _resolved_of(record, run)
+    old, new = to_options(held), who["options"]
+    left_out = {name: value for name, value in _later().items() if name in identity(held, "", "")["options"]}
+    new = left_out | new
     changed = {name: (old[name], value) for name, value in new.items() if _plain(old[name]) != _plain(value)}
     if old["epochs"] < new["epochs"]:
         del changed["epochs"]

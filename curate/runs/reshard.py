@@ -9,17 +9,21 @@ import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from curate.config.schema import RunConfig
 from curate.data.image_store import Shelf, default_workers
 from curate.errors import CurateError
 from curate.ledger import manifest, table_file
 from curate.progress import Progress
+from curate.runs.checkpoint import Examples
 from curate.runs.prepare import Job
-from curate.types import ERRORS, Codes, Ints
+from curate.types import ERRORS, Codes, Ints, Mask
 from shards.errors import NoSpace
+from shards.indexing.index import Index
 from shards.rewriting import marker as curated_set
 from shards.rewriting.finalize import RewriteSummary
 from shards.rewriting.rewrite import RewriteOptions, rewrite
@@ -27,6 +31,19 @@ from shards.rewriting.rewrite import RewriteOptions, rewrite
 #: Under `--rewrite auto`, shards are rewritten when more than this share of what they hold is pruned.
 REWRITE_ABOVE = 0.5
 _GENERATION = re.compile(r"generation=([0-9]+)")
+
+
+class Chosen(Protocol):
+    """What shards are rewritten from: a store of which an epoch's manifest says what is kept."""
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    @property
+    def index(self) -> Index: ...
+
+    @property
+    def examples(self) -> Examples: ...
 
 
 def folder(out: Path, generation: int) -> Path:
@@ -83,7 +100,7 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
             shutil.rmtree(path)
 
 
-def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
+def curated(job: Chosen, out: Path, epoch: int, said: Progress) -> RewriteSummary:
     """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there.
 
     Those of an earlier end of the run, which has been extended since, make room for them.
@@ -100,13 +117,19 @@ def curated(job: Job, out: Path, epoch: int, said: Progress) -> RewriteSummary:
     return summary
 
 
+def kept_undecodable(config: RunConfig, error: Codes) -> Mask:
+    """Which of some examples are in the manifest though they do not decode."""
+    kept = (error > 0) & (error != ERRORS.index("unsafe-name"))
+    return kept if config.output.undecodable == "keep" else np.zeros_like(kept)
+
+
 def undecodable_rows(error: Codes) -> Ints:
     """The rows whose image was read and does not decode, from the codes of all rows."""
     known_before = [0, ERRORS.index("no-image"), ERRORS.index("unsafe-name")]
     return np.flatnonzero(~np.isin(error, known_before)).astype(np.int64)
 
 
-def _rewrite(job: Job, out: Path, epoch: int, to: Path, said: Progress) -> RewriteSummary:
+def _rewrite(job: Chosen, out: Path, epoch: int, to: Path, said: Progress) -> RewriteSummary:
     table, _ = manifest.read(manifest.path_of(out, epoch))
     options = RewriteOptions(
         shard_size=job.config.output.shard_size,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from curate.config.catalogue import SELECTORS
 from curate.config.defaults import refuse_impossible
 from curate.config.schema import RunConfig
 from curate.errors import NothingLeft
@@ -25,8 +26,9 @@ from curate.runs import checkpoint, reshard
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
+from curate.runs.select import select
 from curate.training import engine
-from curate.types import ERRORS, Beliefs, EpochReport, Ints, Mask, Stamp
+from curate.types import Beliefs, EpochReport, Ints, Mask, Stamp
 from shards.io.locks import locked
 
 
@@ -41,6 +43,7 @@ class RunSummary:
         epochs: trained in all.
         seconds: of this call.
         curated: the folder of curated shards.
+        facts: what a selector found out.
     """
 
     run: str
@@ -50,6 +53,7 @@ class RunSummary:
     epochs: int
     seconds: float
     curated: str
+    facts: dict[str, float] = field(default_factory=dict)
 
 
 def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSummary:
@@ -72,6 +76,10 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
     refuse_impossible(config)
     refuse_overlap(config, out)
     with locked(out):
+        if config.method in SELECTORS:
+            done = select(config, out, said)
+            seconds, curated = round(time.perf_counter() - started, 3), str(out / "curated")
+            return RunSummary(str(out), done.run_id, done.examples, done.kept, 0, seconds, curated, done.facts)
         return _run(config, out, said, started)
 
 
@@ -150,9 +158,7 @@ def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
     config, kept = job.config, pruner.decodable(beliefs)
     if job.state.method.prunes and epoch > config.belief.warmup:
         kept = pruner.keep(beliefs, config.prune.lam, config.prune.rho)
-    if config.output.undecodable == "keep":
-        kept |= (beliefs.error > 0) & (beliefs.error != ERRORS.index("unsafe-name"))
-    return kept
+    return kept | reshard.kept_undecodable(config, beliefs.error)
 
 
 def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:

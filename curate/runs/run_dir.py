@@ -23,7 +23,7 @@ from shards.io.atomic import publish_bytes
 from shards.io.regular_files import opened
 
 #: What `prepare` leaves in a run's folder before the run has one.
-_MADE_BEFORE = ("index.parquet", "distances.parquet")
+_MADE_BEFORE = ("index.parquet", "distances.parquet", "features")
 
 
 def refuse_overlap(config: RunConfig, out: Path) -> None:
@@ -78,8 +78,7 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         chosen = precision.Precision(machine.get("precision", "float32"), machine.get("agreement", {}))
         precision.use(chosen.name)
     else:
-        if out.is_dir() and any(not p.name.startswith(".") and p.name not in _MADE_BEFORE for p in out.iterdir()):
-            raise Misuse(f"--out {out}: holds files, but no run.json; name a new folder, or the folder of a run")
+        refuse_foreign(out)
         chosen = _settle_precision(job)
         machine = {"device": str(job.setup.device), "precision": chosen.name, "agreement": chosen.agreement}
         machine["statistics"] = job.statistics
@@ -88,6 +87,16 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         said.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")
     job.setup = replace(job.setup, autocast=chosen.autocast)
     return str(record["run_id"])
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder that holds files of something else than a run.
+
+    Raises:
+        Misuse: it does.
+    """
+    if out.is_dir() and any(not p.name.startswith(".") and p.name not in _MADE_BEFORE for p in out.iterdir()):
+        raise Misuse(f"--out {out}: holds files, but no run.json; name a new folder, or the folder of a run")
 
 
 def _settle_precision(job: Job) -> precision.Precision:

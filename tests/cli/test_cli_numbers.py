@@ -28,6 +28,7 @@ REQUIRED = {
     "pretrain": ["--store", "folder", "--out", "out"],
     "prune": ["folder", "--out", "out"],
     "reproduce table1": ["--data", "folder", "--out", "out"],
+    "features": ["folder"],
     "reproduce table2": ["--data", "folder", "--out", "out"],
     "reproduce table3": ["--data", "folder", "--out", "out"],
     "rewrite": ["--store", "folder", "--manifest", "m", "--out", "out"],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from curate.config.defaults import resolve
 from curate.config.schema import GROUPS, PAPER, RunConfig, from_options, read_options, to_options
 from curate.errors import Misuse
+from curate.runs.provenance import identity
 
 #: One value a kind of field, other than its default.
 OTHER = {
@@ -42,8 +43,8 @@ def test_rotation_defaults_are_the_papers():
     assert (train.epochs, train.batch, train.lr, train.lr_drops) == (35, 64, 0.1, (15, 25))
     assert (train.momentum, train.weight_decay) == (0.9, 1e-4)
     assert config.network.network == "resnet18"
-    assert (config.meta.meta_loss, config.meta.queries) == ("prototypical", 5)
-    assert (config.belief.reference, config.belief.eta) == ("none", 1.0)
+    assert (config.meta.meta_loss, config.meta.queries) == ("self-supervised", 5)
+    assert (config.belief.reference, config.belief.eta) == ("target", 1.0)
     assert (config.prune.lam, config.prune.rho) == (0.25, 0.5)
 
 
@@ -267,3 +268,25 @@ def test_prototypes_need_labels():
     """Asked for by name on a target without labels."""
     with pytest.raises(Misuse, match=r"prototypical needs labels \(\.cls members\)"):
         resolve(given_options(meta_loss="prototypical"), labelled=False)
+
+
+@pytest.mark.parametrize("method", ["bdw", "dw", "l2rw"])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_default_meta_loss_needs_no_labels(method, labelled):
+    """Whatever the target has; one that is named stays."""
+    assert resolve(given_options(method=method), labelled).meta.meta_loss == "self-supervised"
+    assert resolve(given_options(method=method, meta_loss="prototypical"), True).meta.meta_loss == "prototypical"
+
+
+def test_a_method_that_computes_none_keeps_its_id():
+    """What is written of a meta-loss that is never computed is as it was."""
+    assert resolve(given_options(method="uniform"), labelled=True).meta.meta_loss == "prototypical"
+
+
+def test_options_of_selectors_are_no_part_of_other_runs():
+    """At their defaults they are left out of the identity, so a run of an earlier release keeps its id."""
+    options = identity(given_options(), "", "")["options"]
+    assert not {"encoder", "nets", "features", "keep", "encoder_key"} & set(options)
+    chosen = identity(given_options(method="nearest", keep=0.5, encoder="parquet:file"), "", "")["options"]
+    assert chosen["keep"] == 0.5
+    assert "encoder" not in chosen  # it may name a path; its key stands for it

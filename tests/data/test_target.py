@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 import toyset
 from shard_makers import write_tar
 
+from curate.api import configured
 from curate.data.decode import Decoder
-from curate.data.target import is_labelled, label_of, load_split, open_target
-from curate.errors import CurateError
+from curate.data.target import is_labelled, label_of, load_split, names_of, open_target
+from curate.errors import CurateError, Misuse
 from curate.evaluation.evaluate import Protocol, evaluate
+from curate.experiments.baselines.against import Asked, against
 from curate.runs.pretrain import pretrain
+from curate.runs.run import run
 
 GREY = Decoder(16, "grey")
 
@@ -156,3 +161,85 @@ def test_what_a_split_passed_over_is_noted(tmp_path):
     toyset.make_target(tmp_path / "target", 10)
     (tmp_path / "target" / "train" / "more").symlink_to(tmp_path / "target" / "val")
     assert open_target(tmp_path / "target").notes == ("of the target's train/ was passed over: 1 linked folder (more)",)
+
+
+class TestWithoutPacking:
+    """A target that is only looked at: image files as they lie, or any shards."""
+
+    @pytest.fixture
+    def photos(self, tmp_path):
+        """Two digits in a folder below, a broken picture, and what is no image."""
+        folder = tmp_path / "photos"
+        (folder / "more").mkdir(parents=True)
+        for name, body in {"b.png": png(1), "more/a.png": png(2), "c.jpg": b"no", "notes.txt": b"text"}.items():
+            (folder / name).write_bytes(body)
+        return folder
+
+    def test_a_folder_of_image_files_is_a_train_split_without_labels(self, photos):
+        """Sorted by path; what does not decode is left out and counted."""
+        target = open_target(photos)
+        train = load_split(target, "train", GREY)
+        assert not is_labelled(target)
+        assert train.labels is None
+        assert torch.equal(train.pixels, torch.from_numpy(toyset.digits()[0][[1, 2]])[:, None])
+        assert train.left_out == {"not-an-image": 1}
+        assert names_of(target.splits["train"]).to_pydict() == {
+            "shard": ["", "", ""],
+            "key": ["b.png", "c.jpg", "more/a.png"],
+        }
+        with pytest.raises(CurateError, match=r"no val/ split \(it has: train\)"):
+            load_split(target, "val", GREY)
+
+    def test_its_fingerprint_is_of_names_and_contents(self, photos, tmp_path):
+        """Not of the place; a pixel more is another."""
+        shutil.copytree(photos, tmp_path / "copy")
+        assert open_target(photos).fingerprint == open_target(tmp_path / "copy").fingerprint
+        (tmp_path / "copy" / "b.png").write_bytes(png(3))
+        assert open_target(photos).fingerprint != open_target(tmp_path / "copy").fingerprint
+
+    def test_a_list_of_image_files(self, photos, tmp_path):
+        """Relative to its folder; a line that names none is named."""
+        (tmp_path / "list.txt").write_text("photos/b.png\n\nphotos/more/a.png\n")
+        assert len(load_split(open_target(tmp_path / "list.txt"), "train", GREY).pixels) == 2
+        (tmp_path / "list.txt").write_text("photos/b.png\nphotos/gone.png\n")
+        with pytest.raises(CurateError, match=r"1 of 2 lines name no image file, such as 'photos/gone.png'"):
+            open_target(tmp_path / "list.txt")
+
+    def test_any_shards_are_a_train_split(self, tmp_path):
+        """One tar, a folder of tars without splits, and a list of tars."""
+        tars = sorted(toyset.make_store(tmp_path / "store", 32).glob("*.tar"))
+        (tmp_path / "list.txt").write_text(f"{tars[0]}\n{tars[1]}\n")
+        counts = [
+            len(open_target(place).splits["train"]) for place in (tars[0], tmp_path / "store", tmp_path / "list.txt")
+        ]
+        assert counts == [14, 32, 28]
+
+    def test_train_val_and_test_may_be_image_files_too(self, photos, tmp_path):
+        """A folder a split."""
+        for split in ("train", "val"):
+            shutil.copytree(photos, tmp_path / "target" / split)
+        assert list(open_target(tmp_path / "target").splits) == ["train", "val"]
+
+    def test_a_folder_without_anything_says_so(self, tmp_path):
+        """Neither shards nor image files."""
+        with pytest.raises(CurateError, match=r"has no train/ \(found: no split, shard or image file\)"):
+            open_target(tmp_path)
+
+    def test_what_needs_labels_says_so(self, photos, tmp_path):
+        """The prototypical meta-loss, and evaluation, each in one line."""
+        store = toyset.make_store(tmp_path / "store", 32)
+        with pytest.raises(Misuse, match="--meta-loss prototypical needs labels"):
+            run(toyset.config(store, photos, meta_loss="prototypical", reference="none"), tmp_path / "run")
+        run(toyset.config(store, photos, epochs=1), tmp_path / "run")
+        with pytest.raises(CurateError, match=r"photos/train: no labels \(.cls members\); evaluation needs a labelled"):
+            evaluate(tmp_path / "run", str(photos), Protocol(device="cpu"))
+        with pytest.raises(CurateError, match=r"photos/train: no labels"):
+            against(tmp_path / "run", str(photos), Asked(("raw",)))
+
+    @pytest.mark.parametrize(("labelled", "meta_loss"), [(True, "prototypical"), (False, "self-supervised")])
+    def test_paper_mode_goes_by_the_labels(self, tmp_path, labelled, meta_loss):
+        """As before; named, it stays."""
+        target = toyset.make_target(tmp_path / "target", 10, labelled=labelled)
+        assert configured("store", target, None, True, {}).meta.meta_loss == meta_loss
+        named = configured("store", target, None, True, {"meta_loss": "self-supervised"})
+        assert named.meta.meta_loss == "self-supervised"

@@ -17,8 +17,8 @@ import numpy as np
 from curate.config.resolved import ReadyConfig
 from curate.config.schema import ImageConfig, NetworkConfig, TrainConfig, to_options
 from curate.data.decode import Decoder
-from curate.data.target import load_split, open_target
-from curate.errors import Misuse
+from curate.data.target import is_labelled, load_split, open_target
+from curate.errors import CurateError, Misuse
 from curate.evaluation import output_dir
 from curate.evaluation.evaluate import Protocol, evaluate
 from curate.experiments.baselines import report, trials
@@ -139,7 +139,10 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     _check(asked, config)
     _refuse_uncurated(run)
     folder = output_dir.place(run, target, out, "against", RECORD)
-    fingerprint = open_target(target).fingerprint
+    opened = open_target(target)
+    if not is_labelled(opened):
+        raise CurateError(f"{target}/train: no labels (.cls members); evaluation needs a labelled target")
+    fingerprint = opened.fingerprint
     index = store_of(run, config)
     place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))

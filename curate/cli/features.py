@@ -1,0 +1,73 @@
+"""curate features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from curate.cli.options import json_option, print_result
+from curate.config.catalogue import ENCODERS
+
+
+def _encoders() -> str:
+    """The encoders, each with what it needs, for the help."""
+    specs = ((name, ENCODERS.spec(name)) for name in ENCODERS)
+    lines = (f"  {name}{':' * bool(spec.needs)}{spec.needs}  {spec.title}" for name, spec in specs)
+    return "\b\nEncoders:\n" + "\n".join(lines)
+
+
+@click.command(epilog=_encoders())
+@click.argument("shards", metavar="SHARDS")
+@click.option("--encoder", default="untrained", show_default=True, help="What computes them; see below.")
+@click.option(
+    "--nets", type=click.IntRange(1, 3), default=3, show_default=True, help="Networks of the untrained encoder."
+)
+@click.option(
+    "--calibrate", metavar="STORE", help="For a target: the store that the untrained networks are measured on."
+)
+@click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder [default: `features` beside the shards].")
+@click.option("--workers", type=click.IntRange(min=0), help="Processes that decode [default: one a core, at most 8].")
+@click.option("--device", default="auto", show_default=True, help="Device: auto, cpu, cuda or cuda:N.")
+@json_option
+def features(
+    shards: str,
+    encoder: str,
+    nets: int,
+    calibrate: str | None,
+    index: Path | None,
+    out: Path | None,
+    workers: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Compute features of every image once; selectors use them again and again.
+
+    \b
+    Example:
+      curate features store
+      curate features store --encoder lite0 --out features
+      curate features photos --calibrate store --out features
+    """
+    from curate.config.schema import MachineConfig
+    from curate.data.photos import photos_at
+    from curate.progress import Bar
+    from curate.runs.features import Choice, features_of_photos
+    from curate.runs.features import features as compute
+    from shards.store import open_index
+
+    other = open_index(calibrate) if calibrate else None
+    choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
+    photos = photos_at(shards)
+    if photos:
+        summary = features_of_photos(photos, choice, out, machine, other)
+    else:
+        summary = compute(open_index(shards, index), choice, out, machine, other, Bar("features"))
+    print_result(
+        summary,
+        as_json,
+        f"{summary.images:,} images, {summary.numbers:,} numbers each, {summary.left_out:,} do not decode\n"
+        f"computed {summary.computed:,} in {summary.seconds:.1f} s, {summary.images_per_second:,.0f} images a second\n"
+        f"features {summary.folder}",
+    )

@@ -1,0 +1,1 @@
+"""Choosing images without training: features by an encoder, and selectors over them."""
