@@ -168,19 +168,19 @@ def configured(
         for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
-        chosen = {"meta_loss": _papers_meta_loss(chosen.get("target")), **chosen, **fixed}
+        chosen = {**_papers_meta_loss(chosen.get("target")), **chosen, **fixed}
     return from_options(chosen)
 
 
-def _papers_meta_loss(target: str | None) -> str:
+def _papers_meta_loss(target: str | None) -> dict[str, str]:
     """The paper's: prototypical where the target has labels. One that cannot be opened is told of by who needs it."""
     from curate.data.target import is_labelled, open_target
 
     try:
         labelled = not target or is_labelled(open_target(target))
     except Error:
-        labelled = True
-    return "prototypical" if labelled else "self-supervised"
+        return {}
+    return {"meta_loss": "prototypical" if labelled else "self-supervised"}
 
 
 def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
