@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, print_result
+from curate.cli.options import json_option, print_result, workers_option
 from curate.config.catalogue import ENCODERS
 
 
@@ -28,7 +28,7 @@ def _encoders() -> str:
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [default: `features` beside the shards].")
-@click.option("--workers", type=click.IntRange(min=0), help="Processes that decode [default: one a core, at most 8].")
+@workers_option
 @click.option("--device", default="auto", show_default=True, help="Device: auto, cpu, cuda or cuda:N.")
 @json_option
 def features(

@@ -255,7 +255,7 @@ def test_a_value_out_of_its_range_is_refused_and_its_edge_taken(name, outside, e
         ({"eta_scale": "big"}, "--eta-scale big: unknown; known: raw, history, recent"),
         ({"network": "vae"}, "--network vae is for --pretext reconstruction"),
         ({"network": "resnet18", "pretext": "reconstruction"}, "trains the VAE, not resnet18; give --network vae"),
-        ({"reference": "target"}, "--reference target needs --meta-loss self-supervised"),
+        ({"reference": "target", "meta_loss": "prototypical"}, "--reference target needs --meta-loss self-supervised"),
     ],
 )
 def test_words_that_are_unknown_or_exclude_each_other_are_refused(options, message):

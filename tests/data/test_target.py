@@ -230,7 +230,7 @@ class TestWithoutPacking:
         store = toyset.make_store(tmp_path / "store", 32)
         with pytest.raises(Misuse, match="--meta-loss prototypical needs labels"):
             run(toyset.config(store, photos, meta_loss="prototypical", reference="none"), tmp_path / "run")
-        run(toyset.config(store, photos, epochs=1), tmp_path / "run")
+        run(toyset.config(store, photos, method="uniform", epochs=1), tmp_path / "run")
         with pytest.raises(CurateError, match=r"photos/train: no labels \(.cls members\); evaluation needs a labelled"):
             evaluate(tmp_path / "run", str(photos), Protocol(device="cpu"))
         with pytest.raises(CurateError, match=r"photos/train: no labels"):

@@ -199,7 +199,7 @@ def by_given(data, folder, unlike):
         ("random", {"keep": 1.5}, "--keep 1.5: must be a share below 1 or a whole number"),
         ("random", {"nets": 2}, "--nets 2: says nothing to --method random: it looks at no image"),
         ("classifier", {"nets": 4}, "--nets 4: must be 1, 2 or 3"),
-        ("classifier", {"encoder": "lite0"}, "--nets is for --encoder untrained"),
+        ("classifier", {"encoder": "lite0"}, "--nets 1: is for --encoder untrained"),
         ("classifier", {"lam": 0.5}, "--lam 0.5: says nothing to --method classifier"),
         ("classifier", {"eta": 2.0}, "--eta 2.0: says nothing to --method classifier: it trains nothing"),
         ("classifier", {"keep": 1000.0}, "--keep 1000: expected 1 to 800"),
