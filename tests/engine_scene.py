@@ -49,6 +49,7 @@ class Wide:
 
     def __init__(self, part):
         self.part = part
+        self.couples = getattr(part, "couples", None)
 
     def view(self, pixels, generator):
         return cast(self.part.view(pixels, generator))

@@ -19,10 +19,11 @@ from curate import __version__
 from shards.errors import Error
 from shards.io.bus_error import tell_losses
 
-#: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name.
+#: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name, a dash
+#: being an underscore there.
 VERBS = (
     *("demo", "pack", "index", "features", "run", "ledger", "prune", "rewrite", "verify", "export"),
-    *("pretrain", "evaluate", "compare", "reproduce"),
+    *("pretrain", "evaluate", "compare-baselines", "compare", "reproduce"),
 )
 
 STOPPED = "stopped; the same command goes on where it can, and starts again where it cannot"
@@ -39,7 +40,8 @@ class LazyGroup(click.Group):
         """The command of that name, None for an unknown one."""
         if name not in VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"curate.cli.{name}"), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"curate.cli.{module}"), module)
         return command
 
 

@@ -17,12 +17,12 @@ from curate.cli.options import json_option, out_option, seed_option
     type=click.Choice(["reconstruction", "rotation"]),
     default="reconstruction",
     show_default=True,
-    help="Task by which the store is weighed.",
+    help="Task by which the store is weighed, beside the choice by the classifier; rotation takes minutes more.",
 )
 @seed_option
 @json_option
 def demo(out: Path, pretext: str, seed: int, as_json: bool) -> None:
-    """See it all on small real images, without a download: pack, weigh, prune, rewrite, verify, pre-train, score.
+    """See it all on small real images, without a download: pack, choose, rewrite, verify, pre-train, score.
 
     \b
     Example:

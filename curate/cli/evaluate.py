@@ -12,11 +12,21 @@ from curate.errors import Misuse
 
 if TYPE_CHECKING:
     from curate.evaluation.evaluate import Protocol
+    from curate.evaluation.readings import Reading
 
 #: Options that only fine-tuning knows.
 _FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out", "seed": "--seed"}
 #: Options of logistic regression, idle where fine-tuning is told its --epoch.
 _LOGISTIC = {"tap": "--tap", "patience": "--patience", "standardise": "--standardise", "solver": "--solver"}
+#: Options that read one network in several ways.
+_READ = {"labels_per_class": "--labels-per-class", "draws": "--draws"}
+TAP_HELP = (
+    "Stages whose outputs are the features, comma separated: layer2, pool, layer2:4x4 (averaged to 4x4), pixels "
+    "(the image itself) [default: pool]."
+)
+LABELS_HELP = (
+    "Train on so many labels of each class, comma separated; all: every label, by val. Few labels show differences."
+)
 #: Options that only --against knows; it takes --epochs and --out, too.
 _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes", "allow_pipe": "--allow-pipe"}
 
@@ -31,11 +41,13 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
     show_default=True,
     help="Logistic regression on frozen features, or training the whole network on.",
 )
-@click.option("--tap", help="Stage whose output is the feature: layer2, ..., pool [default: pool].")
+@click.option("--tap", metavar="TAPS", help=TAP_HELP)
+@click.option("--labels-per-class", metavar="COUNTS", help=LABELS_HELP)
+@click.option("--draws", type=click.IntRange(min=1), help="Draws of few labels, averaged [default: 5].")
 @click.option(
     "--epoch",
     type=click.IntRange(0, 2**15 - 1),
-    help="Only this epoch; 0: untrained, fair with --standardise [default: the best by val].",
+    help="Only this epoch; 0: untrained [default: the best by val; with few labels the last].",
 )
 @click.option("--patience", type=COUNT, help="Stop looking after so many epochs without a better one.")
 @click.option(
@@ -52,7 +64,7 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
 @click.option(
     "--out", type=OutPath(path_type=Path), help="Fine-tuning, against: its folder [default: in RUN/evaluations]."
 )
-@click.option("--against", metavar="A,B", help="Train on RUN's curated shards and on others: raw,random,nn,oracle.")
+@click.option("--against", metavar="A,B", help="As `curate compare-baselines`: raw,random,nn,oracle.")
 @click.option("--seeds", type=PROCESSES, help="Against: trainings of each [default: 3].")
 @click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
 @click.option("--processes", type=PROCESSES, help="Against: trainings at a time [default: 1].")
@@ -67,21 +79,49 @@ def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: An
     Example:
       curate evaluate net --target target
       curate evaluate net --target target --tap layer2 --json
+      curate evaluate net --target target --tap pool,layer2:4x4,pixels:9x9 --labels-per-class 1,5,10,all
       curate evaluate net --target target --protocol finetune --grid small
-      curate evaluate run --target target --against raw,random,nn
     """
     from curate.evaluation.evaluate import Protocol
 
     tuning = {name: options.pop(name) for name in _FINETUNE}
     comparing = {name: options.pop(name) for name in ("against", *_AGAINST)}
-    how = Protocol(**given(options))
-    _refuse_idle(protocol, options, tuning, comparing)
+    reading = {name: options.pop(name) for name in _READ}
+    taps = words_of(options["tap"])
+    _refuse_idle(protocol, options | reading, tuning, comparing)
+    several = reading["labels_per_class"] is not None or len(taps) > 1
+    if several and (protocol == "finetune" or comparing["against"] is not None):
+        raise Misuse("--tap, --labels-per-class: several are for logistic regression alone; see compare-baselines")
+    how = Protocol(**given(options | {"tap": taps[0] if taps else None}))
     if comparing["against"] is not None:
         _against(run, target, how, tuning | comparing, as_json)
     elif protocol == "finetune":
         _finetune(run, target, how, tuning, as_json)
+    elif several:
+        _read(run, target, how, readings(taps, reading["labels_per_class"]), reading["draws"], as_json)
     else:
         _logistic(run, target, how, as_json)
+
+
+def words_of(text: str | None) -> list[str]:
+    """'pool, layer2' -> ['pool', 'layer2']."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def readings(taps: list[str], labels: str | None) -> list[Reading]:
+    """Each tap with each count of labels, "all" for all of them.
+
+    Raises:
+        Misuse: a count is no whole number from 1 on.
+    """
+    from curate.evaluation.readings import Reading
+
+    counts: list[int | None] = []
+    for word in words_of(labels or "all"):
+        if word != "all" and not (word.isascii() and word.isdigit() and 0 < int(word) < 10**9):
+            raise Misuse(f"--labels-per-class {word}: expected whole numbers from 1 on, or all, comma separated")
+        counts.append(None if word == "all" else int(word))
+    return [Reading(tap, count) for tap in taps or ["pool"] for count in counts]
 
 
 def _refuse_idle(protocol: str, options: dict[str, Any], tuning: dict[str, Any], comparing: dict[str, Any]) -> None:
@@ -99,6 +139,10 @@ def _refuse_idle(protocol: str, options: dict[str, Any], tuning: dict[str, Any],
         _refuse(comparing, _AGAINST, "only with --against; add it, or leave them out")
         if not finetune:
             _refuse(tuning, _FINETUNE, "only for --protocol finetune; add it, or leave them out")
+    if options["labels_per_class"] is None:
+        _refuse(options, {"draws": "--draws"}, "only with --labels-per-class; add it, or leave it out")
+    elif not words_of(options["labels_per_class"]):
+        raise Misuse("--labels-per-class: expected whole numbers from 1 on, or all, comma separated")
     if one_epoch and finetune:
         _refuse(options, _LOGISTIC, "idle where --epoch says which network is fine-tuned; leave them out")
     if one_epoch:
@@ -123,6 +167,28 @@ def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
     print_result(found, as_json, f"{text} ({found.features} features at {found.tap}, {found.classes} classes)")
 
 
+def _read(run: Path, target: str, how: Protocol, asked: list[Reading], draws: int | None, as_json: bool) -> None:
+    from curate.data.target import open_target
+    from curate.evaluation.few_labels import DRAWS
+    from curate.evaluation.readings import read
+    from curate.evaluation.trained import open_trained
+
+    found = read(open_trained(run, target, open_target(target), how.device), asked, how, draws or DRAWS)
+    said = [
+        {
+            **{"tap": one.reading.tap, "labels_per_class": one.reading.labels, "epoch": one.epoch},
+            **{"test_accuracy": one.accuracy, "deviation_over_draws": one.deviation},
+        }
+        for one in found
+    ]
+    lines = [
+        f"{one.accuracy:7.2%}{'' if one.deviation is None else f' +- {one.deviation:.2%}':<11}"
+        f" {one.reading.name}, epoch {one.epoch}"
+        for one in found
+    ]
+    print_result({"readings": said}, as_json, "\n".join(lines))
+
+
 def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_json: bool) -> None:
     from curate.evaluation.evaluate import finetune
     from curate.evaluation.grid import GRIDS, shortened
@@ -140,15 +206,15 @@ def _against(run: Path, target: str, how: Protocol, options: dict[str, Any], as_
     from curate.experiments.baselines.against import Asked, against
     from curate.experiments.baselines.report import page
 
-    names = tuple(name.strip() for name in options["against"].split(",") if name.strip())
-    counts = {name: options[name] or default for name, default in (("seeds", 3), ("processes", 1))}
+    talk("note: `curate compare-baselines` does this now, at several taps and with few labels")
     asked = Asked(
-        names,
+        tuple(words_of(options["against"])),
+        seeds=options["seeds"] or 3,
         epochs=options["epochs"],
         domain=options["domain"],
         protocol=how,
+        processes=options["processes"] or 1,
         allow_pipe=bool(options["allow_pipe"]),
-        **counts,
     )
     found = against(run, target, asked, options["out"])
     print_result(found, as_json, page(found).rstrip())

@@ -36,7 +36,8 @@ def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options:
     \b
     Example:
       curate pretrain --store run/curated --out net --epochs 35
-      curate pretrain --store store --out raw --steps 4000 --crop 32 --size 36
+      curate pretrain --store store --out raw --steps 4000 --schedule step --crop 32 --size 36
+      curate pretrain --store store --out net --pretext simclr --steps 4000 --schedule cosine
     """
     from curate import api
     from curate.progress import Bar

@@ -77,7 +77,7 @@ class PretextSpec:
         factory: called with (`Augment`, `NetworkConfig`); gives a `Pretext`.
         defaults: of options.
         network: the one network that it trains; None for any that is not made for another pretext.
-        outputs: of the network's head.
+        outputs: of the network's head, where the option ``projection`` makes no other of it.
         statistics: mean and deviation of every channel; None to measure them on the store.
     """
 
@@ -311,6 +311,14 @@ PRETEXTS: Registry[PretextSpec] = Registry(
             },
             network="vae",
             statistics=(0.5, 0.5),  # pixels in [-1, 1], as the VAE's tanh draws them
+        ),
+        "simclr": PretextSpec(
+            "curate.pretexts.contrast:Contrast.of",
+            defaults={
+                **{"size": 72, "crop": 64, "colour": "rgb", "mirror": True, "augment_strength": "mild"},
+                **{"epochs": 35, "batch": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4},
+                **{"projection": 64, "temperature": 0.2},
+            },
         ),
     },
 )

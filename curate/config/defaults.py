@@ -15,8 +15,8 @@ from curate.config.catalogue import (
     method_spec,
     parse_encoder,
 )
-from curate.config.resolved import ResolvedConfig, settled
-from curate.config.schema import GROUPS, PAPER, RunConfig
+from curate.config.resolved import ResolvedConfig, ResolvedTrain, settled
+from curate.config.schema import GROUPS, PAPER, RunConfig, TrainConfig
 from curate.errors import Misuse
 
 #: Built-in methods that compute no meta-loss.
@@ -47,7 +47,7 @@ def by_pretext(name: str) -> dict[str, Any]:
     """The default of an option for each pretext that has one of its own.
 
     >>> by_pretext("size")
-    {'rotation': 72, 'reconstruction': 28}
+    {'rotation': 72, 'reconstruction': 28, 'simclr': 72}
     """
     found = {pretext: _defaults(PRETEXTS.spec(pretext)) for pretext in PRETEXTS}
     return {pretext: options[name] for pretext, options in found.items() if name in options}
@@ -75,7 +75,7 @@ def _filled(config: RunConfig, labelled: bool) -> RunConfig:
     if pretext.statistics is not None:
         mean, deviation = ((value,) * config.images.channels for value in pretext.statistics)
         config = _fill(config, {"mean": mean, "deviation": deviation})
-    crop, epochs = config.images.crop or 0, config.train.epochs or 0
+    crop = config.images.crop or 0
     config = _fill(
         config,
         {
@@ -83,7 +83,7 @@ def _filled(config: RunConfig, labelled: bool) -> RunConfig:
             # What is never computed keeps the name it had, and with it such a run keeps its id.
             "meta_loss": "prototypical" if labelled and config.method in TARGET_BLIND else "self-supervised",
             "queries": config.meta.shots,
-            "lr_drops": _paper_drops(epochs),
+            "lr_drops": _default_drops(config.train),
         },
     )
     return _fill_belief(config, method)
@@ -153,6 +153,8 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
     method, features = method_spec(config.method), near.nn_space == "features"
     named, meta_loss = config.network.network, config.meta.meta_loss
     return [
+        *_contrast(config),
+        *_schedule(config.train),
         (
             network.pretext in (None, config.pretext),
             f"--network {named} is for --pretext {network.pretext}; {config.pretext} needs a ResNet",
@@ -196,6 +198,37 @@ def _name_of(network: str | None) -> str:
     return NETWORKS.spec(network).title if network else "any network"
 
 
+def _contrast(config: ResolvedConfig) -> list[tuple[bool, str]]:
+    """What only two views of an image have, and what only the small network has."""
+    images, network = config.images, config.network
+    options: dict[str, Any] = {"augment-strength": images.augment_strength, "projection": network.projection}
+    options["temperature"] = network.temperature
+    stride, named = network.stem_stride, network.network
+    return [
+        *(
+            (config.pretext == "simclr" or value is None, f"--{name} {value}: for --pretext simclr; leave it out")
+            for name, value in options.items()
+        ),
+        (
+            stride == 1 or named == "small",
+            f"--stem-stride {stride}: of --network small; {named} has its own; leave it out",
+        ),
+    ]
+
+
+def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
+    """A rate that follows steps must know how many there are."""
+    by_steps = train.schedule != "epoch"
+    return [
+        (
+            not by_steps or train.steps is not None,
+            f"--schedule {train.schedule}: needs to know how many steps there are; it is for `curate pretrain --steps`",
+        ),
+        (by_steps or train.steps is None, f"--steps {train.steps}: of a run's options it needs --schedule step"),
+        (train.schedule != "cosine" or not train.lr_drops, "--lr-drops: a cosine has none; leave one of them out"),
+    ]
+
+
 def _refuse_inapplicable(config: RunConfig) -> None:
     """Refuse a value that would do nothing; the one that is no choice, and the default, pass."""
     given = {name: value for group in GROUPS for name, value in vars(getattr(config, group)).items()}
@@ -228,9 +261,12 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         rows.append((name, getattr(train, name), low <= getattr(train, name) <= high, f"in {low}..{high}"))
     for name, fewest in (("ways", 2), ("shots", 1), ("queries", 1), ("target_batch", 2)):
         rows.append((name, getattr(meta, name), fewest <= getattr(meta, name) <= 2**20, f"in {fewest}..{2**20}"))
-    for name in ("width", "hidden", "latent"):
+    for name in ("width", "hidden", "latent", "projection"):
         count = getattr(config.network, name)
-        rows.append((name, count, 1 <= count <= 2**16, f"in 1..{2**16}"))
+        rows.append((name, count, count is None or 1 <= count <= 2**16, f"in 1..{2**16}"))
+    heat = config.network.temperature
+    rows.append(("temperature", heat, heat is None or 0.01 <= heat <= 100, "in 0.01..100"))
+    rows.append(("stem_stride", config.network.stem_stride, 1 <= config.network.stem_stride <= 4, "in 1..4"))
     for name, value, low, high in (
         ("shard_size", config.output.shard_size, 1, 2**60),
         ("workers", config.machine.workers, 0, 1024),
@@ -245,7 +281,8 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         # Beyond float32 a rate is infinity, and 0 times it no number.
         rows.append((name, rate, rate is None or 0 < rate <= 1e30, "positive, at most 1e30"))
     drops = train.lr_drops
-    rows.append(("lr_drops", drops, all(1 <= drop <= 32767 for drop in drops), "epochs from 1 on"))
+    last, unit = (32767, "epochs") if train.schedule == "epoch" else (2**40, "steps")
+    rows.append(("lr_drops", drops, all(1 <= drop <= last for drop in drops), f"{unit} from 1 on"))
     for name in ("momentum", "weight_decay"):
         rows.append((name, getattr(train, name), 0 <= getattr(train, name) < 1, "in [0, 1)"))
     for name in ("mean", "deviation"):
@@ -267,7 +304,14 @@ def _fill(config: RunConfig, defaults: dict[str, Any]) -> RunConfig:
     return config
 
 
-def _paper_drops(epochs: int) -> tuple[int, ...]:
+def _default_drops(train: TrainConfig) -> tuple[int, ...]:
+    """In what the schedule counts; a cosine has none."""
+    if train.schedule == "cosine":
+        return ()
+    return paper_drops((train.epochs if train.schedule == "epoch" else train.steps) or 0)
+
+
+def paper_drops(epochs: int) -> tuple[int, ...]:
     """The paper drops the rate after 15 and 25 of 35 epochs; other lengths keep these shares."""
     # Rounded in whole numbers: any count of epochs, for its range to be checked.
     return tuple(sorted({(epochs * share * 2 + 35) // 70 for share in (15, 25)} - {0, epochs}))

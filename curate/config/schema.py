@@ -33,7 +33,7 @@ def option(default: Any, text: str, choices: Collection[str] = (), *, later: boo
         text: its help.
         choices: the words it may be, where it is one of a few.
         later: it was added after runs had been made without it: at its default it is no part of a run's id. Such an
-            option needs a default that is not None.
+            option needs a default that every earlier run resolves to.
     """
     return field(default=default, metadata={"help": text, "choices": choices, "later": later})
 
@@ -46,6 +46,12 @@ class ImageConfig:
     crop: int | None = option(None, "Side in pixels of the random training crop and of the centre crop.")
     colour: str | None = option(None, "Colour mode.", ("rgb", "grey"))
     mirror: bool | None = option(None, "Mirror with probability 1/2 in training.")
+    augment_strength: str | None = option(
+        None,
+        "How much two views of an image differ in scale and tone (pretext simclr).",
+        ("mild", "strong"),
+        later=True,
+    )
     mean: tuple[float, ...] | None = option(None, "Mean per channel in [0, 1], comma separated (default: measured).")
     deviation: tuple[float, ...] | None = option(None, "Deviation per channel (default: measured on the store).")
 
@@ -64,6 +70,11 @@ class NetworkConfig:
     width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
     hidden: int = option(100, "Hidden units of the VAE.")
     latent: int = option(1, "Latent units of the VAE.")
+    stem_stride: int = option(1, "Stride of the small ResNet's first convolution.", later=True)
+    projection: int | None = option(None, "Numbers that a view is projected to (pretext simclr).", later=True)
+    temperature: float | None = option(
+        None, "By which similarities of two views are divided (pretext simclr).", later=True
+    )
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,19 @@ class TrainConfig:
     """Plain SGD on the store."""
 
     epochs: int | None = option(None, "Passes over what is kept.")
-    batch: int | None = option(None, "Store images a step (rotation: each in its four rotations).")
+    batch: int | None = option(None, "Store images a step (rotation: each in four rotations; simclr: in two views).")
     lr: float | None = option(None, "Learning rate.")
-    lr_drops: tuple[int, ...] | None = option(None, "Epochs after which the rate is divided by 10, comma separated.")
+    lr_drops: tuple[int, ...] | None = option(
+        None, "Epochs (with --schedule step: steps) after which the rate is divided by 10, comma separated."
+    )
+    schedule: str = option(
+        "epoch",
+        "The rate drops after epochs, after steps, or falls as a cosine.",
+        ("epoch", "step", "cosine"),
+        later=True,
+    )
+    #: Steps of the whole training, filled in where the rate follows them.
+    steps: int | None = field(default=None, metadata={"later": True})
     momentum: float | None = option(None, "SGD momentum.")
     weight_decay: float | None = option(None, "Weight decay, added to the gradient.")
 

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from curate.data.target import SPLITS, TargetIndex, open_target
 from curate.evaluation import logistic, output_dir
 from curate.evaluation.finetune import Split, Task
@@ -17,9 +19,12 @@ from curate.evaluation.grid import Cell, Grid
 from curate.evaluation.output_dir import Asked
 from curate.evaluation.search import Tell, search, spent, stored, total_seconds
 from curate.evaluation.trained import Trained, open_trained
-from curate.models.features import extract
+from curate.models.calibrate import calibrate
+from curate.models.features import BATCH, extract
+from curate.models.networks import TappedNetwork
 from curate.runs import checkpoint, provenance
 from curate.training import precision
+from curate.types import Mask
 from shards.io.locks import locked
 
 
@@ -28,8 +33,9 @@ class Protocol:
     """How to score by logistic regression.
 
     Args:
-        tap: stage whose output is the feature.
-        epoch: only this one, 0 for the network as it was drawn; None picks the best by val accuracy.
+        tap: stage whose output is the feature (`curate.models.features.at_tap`).
+        epoch: only this one, 0 for the network as it was drawn, its batch norms calibrated on the target's training
+            images; None picks the best by val accuracy.
         standardise: scale the features.
         device: where features are computed, and torch's solver works.
         solver: sklearn, torch or auto (`curate.evaluation.logistic.Solver`).
@@ -107,12 +113,16 @@ def evaluate(run: Path, target: str, protocol: Protocol, progress: Tell | None =
         CurateError: no checkpoint, no such epoch, an unlabelled target.
         Misuse: no such tap or solver.
     """
-    trained = open_trained(run, target, open_target(target), protocol.device)
+    return evaluated(open_trained(run, target, open_target(target), protocol.device), protocol, progress)[0]
+
+
+def evaluated(trained: Trained, protocol: Protocol, progress: Tell | None = None) -> tuple[Evaluation, Mask]:
+    """`evaluate` of an opened run, and which test images are told right, shape (n,)."""
     accuracies = val_accuracies(trained, protocol, progress)
     best = logistic.best_epoch(accuracies)
     chosen = features_of(trained, best, protocol)
     score = logistic.fit_and_score(chosen, trained.classes, solver_of(trained, protocol))
-    return Evaluation(
+    found = Evaluation(
         epoch=best,
         val_accuracy=score.val_accuracy,
         test_accuracy=score.test_accuracy,
@@ -126,6 +136,7 @@ def evaluate(run: Path, target: str, protocol: Protocol, progress: Tell | None =
         tap=protocol.tap,
         left_out=trained.left_out,
     )
+    return found, score.right
 
 
 def finetune(
@@ -196,13 +207,22 @@ def val_accuracies(trained: Trained, protocol: Protocol, progress: Tell | None =
 
 def features_of(trained: Trained, epoch: int, protocol: Protocol) -> logistic.FeatureSplits:
     """The three splits' features at a tap of an epoch's network."""
-    network = trained.network(epoch)
+    network = trained.network(epoch) if epoch else untrained(trained)
     parts = (
         logistic.Features(extract(network, pixels, trained.augment, protocol.tap, trained.device), labels.numpy())
         for pixels, labels in (trained.splits[name] for name in SPLITS)
     )
     found = logistic.FeatureSplits(*parts)
     return logistic.standardise(found) if protocol.standardise else found
+
+
+def untrained(trained: Trained) -> TappedNetwork:
+    """The network as it was drawn, its batch norms calibrated on the target's training images."""
+    pixels, _ = trained.splits["train"]
+    crops = (trained.augment.centre(part.to(trained.device)) for part in torch.split(pixels, BATCH))
+    network = trained.network(0)
+    calibrate(network, map(trained.augment.normalise, crops))
+    return network
 
 
 def solver_of(trained: Trained, protocol: Protocol) -> logistic.Solver:

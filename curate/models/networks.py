@@ -1,6 +1,6 @@
 """The networks, each of one shape: images in, features and the pretext's outputs out.
 
-Rotation nets are torchvision's ResNets and a small one for 32 pixels, with taps for feature extraction;
+Rotation and contrast have torchvision's ResNets and a small one for 32 pixels, with taps for feature extraction;
 reconstruction has the VAE. `functional` runs a network on parameters that are given to it.
 """
 
@@ -23,7 +23,10 @@ from curate.errors import Misuse
 
 
 class Outputs(NamedTuple):
-    """What a network returns: features of shape (k, M), and what its pretext needs."""
+    """What a network returns: features of shape (k, M), and what its pretext needs.
+
+    `logits` is what the head says: of four rotations, shape (k, 4), or a projection, shape (k, d).
+    """
 
     features: Tensor
     logits: Tensor | None = None
@@ -43,6 +46,14 @@ class TappedNetwork(nn.Module, ABC):
             Misuse: no stage of that name; the message lists them.
         """
 
+    def maps(self, x: Tensor, name: str) -> Tensor:
+        """The same with the places of the stage, (k, channels, height, width), where it has any.
+
+        Raises:
+            Misuse: as `tap`.
+        """
+        return self.tap(x, name)
+
 
 _SLOTS: WeakKeyDictionary[nn.Module, list[tuple[dict[str, Any], str, str]]] = WeakKeyDictionary()
 
@@ -51,22 +62,21 @@ Network = Callable[..., Outputs]
 Parameters = dict[str, Tensor]
 
 
-class RotationNet(TappedNetwork):
-    """A chain of named stages, a global average, and a linear head (for RotNet four logits, one a rotation).
+class StagedNet(TappedNetwork):
+    """A chain of named stages, a global average, and the pretext's head on it.
 
     Args:
         stages: named modules applied in turn; each name is a tap.
-        features: channels of the last stage.
-        outputs: of the head.
+        head: from the average to logits (for RotNet four, one a rotation), or to a projection.
     """
 
-    def __init__(self, stages: Mapping[str, nn.Module], features: int, outputs: int = 4) -> None:
+    def __init__(self, stages: Mapping[str, nn.Module], head: nn.Module) -> None:
         super().__init__()
         self.stages = nn.ModuleDict(stages)
-        self.head = nn.Linear(features, outputs)
+        self.head = head
 
     def forward(self, x: Tensor) -> Outputs:
-        """Images (k, C, H, W), normalised floats -> features (k, M) and logits (k, outputs)."""
+        """Images (k, C, H, W), normalised floats -> features (k, M) and what the head makes of them."""
         pooled = self.tap(x, "pool")
         return Outputs(pooled, logits=self.head(pooled))
 
@@ -76,12 +86,20 @@ class RotationNet(TappedNetwork):
         Raises:
             Misuse: no stage of that name; the message lists them.
         """
+        return self.maps(x, name).flatten(1)
+
+    def maps(self, x: Tensor, name: str) -> Tensor:
+        """The output of one stage, shape (k, channels, height, width); "pool" is the average of the last, (k, M).
+
+        Raises:
+            Misuse: as `tap`.
+        """
         if name != "pool" and name not in self.stages:
             raise Misuse(f"{name}: not a stage of this network; known: {', '.join([*self.stages, 'pool'])}")
         for stage, module in self.stages.items():
             x = module(x)
             if stage == name:
-                return x.flatten(1)
+                return x
         return x.mean(dim=(2, 3))
 
 
@@ -214,7 +232,16 @@ def vae(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Vae:
     return Vae(images.channels * images.crop**2, config.hidden, config.latent)
 
 
-def resnet(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> RotationNet:
+def _head(features: int, config: ResolvedNetwork, outputs: int) -> nn.Module:
+    """So many logits; or two layers to a projection, as wide inside as SimCLR's (Chen et al. 2020)."""
+    if config.projection is None:
+        return nn.Linear(features, outputs)
+    hidden = max(features, 128)
+    norm = nn.BatchNorm1d(hidden) if config.norm == "batch" else _norm(config.norm)(hidden)
+    return nn.Sequential(nn.Linear(features, hidden), norm, nn.ReLU(), nn.Linear(hidden, config.projection))
+
+
+def resnet(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> StagedNet:
     """torchvision's ResNet of that name, without weights, with our head."""
     channels = images.channels
     net = getattr(torchvision.models, config.network)(weights=None, norm_layer=_norm(config.norm))
@@ -223,13 +250,16 @@ def resnet(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Rot
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)}
     stages |= {f"layer{i}": getattr(net, f"layer{i}") for i in (1, 2, 3, 4)}
-    return RotationNet(stages, net.fc.in_features, outputs)
+    return StagedNet(stages, _head(net.fc.in_features, config, outputs))
 
 
-def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> RotationNet:
-    """Three stages of one basic block each, at full, half and quarter resolution (He et al. 2015, CIFAR's ResNets)."""
+def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> StagedNet:
+    """Three stages of one basic block each, at full, half and quarter resolution (He et al. 2015, CIFAR's ResNets).
+
+    The stem's stride divides all three.
+    """
     width, norm, block = config.width, _norm(config.norm), torchvision.models.resnet.BasicBlock
-    stem = nn.Conv2d(images.channels, width, kernel_size=3, padding=1, bias=False)
+    stem = nn.Conv2d(images.channels, width, kernel_size=3, stride=config.stem_stride, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(stem, norm(width), nn.ReLU())}
     inside = width
@@ -241,4 +271,4 @@ def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Rota
         # torchvision draws norm layers through norm_layer; widths below 64 are free here.
         stages[f"layer{i + 1}"] = block(inside, outside, stride, shortcut, norm_layer=norm)
         inside = outside
-    return RotationNet(stages, inside, outputs)
+    return StagedNet(stages, _head(inside, config, outputs))

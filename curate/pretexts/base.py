@@ -13,6 +13,9 @@ from curate.models.networks import Network
 class Pretext(Protocol):
     """A self-supervised task. Two calls, so that the tangent sees the very view that the gradient saw."""
 
+    #: Whether the task itself makes an image's loss depend on the others of its batch, whatever the network.
+    couples: bool
+
     def view(self, pixels: Tensor, generator: torch.Generator) -> Any:
         """Augmented network inputs with everything random in them, from uint8 images (k, C, S, S)."""
 

@@ -23,6 +23,8 @@ class Noisy(NamedTuple):
 class Reconstruction:
     """Squared error summed over pixels, plus the KL divergence of the code from the standard normal."""
 
+    couples = False
+
     def __init__(self, augment: Augment, latent: int) -> None:
         self.augment, self.latent = augment, latent
 

@@ -14,6 +14,8 @@ from curate.models.networks import Network
 class Rotation:
     """All four rotations of an image are in the batch and share its one weight (METHOD.md section 2)."""
 
+    couples = False
+
     def __init__(self, augment: Augment) -> None:
         self.augment = augment
 

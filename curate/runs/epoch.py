@@ -81,7 +81,7 @@ def numbers_of(job: Job, totals: engine.Totals, epoch: int, seconds: dict[str, f
     """What an epoch's line of metrics.jsonl says of its training."""
     return {
         **totals.numbers(),
-        "learning_rate": engine.learning_rate(job.config, epoch),
+        "learning_rate": engine.learning_rate(job.config, epoch, max(0, job.state.step - 1)),
         "cpu_seconds": totals.cpu_seconds,
         "images_per_second": totals.images / max(1e-9, seconds["load"] + seconds["step"]),
         "peak_memory": peak_memory(job.setup.device),

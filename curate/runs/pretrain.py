@@ -52,6 +52,7 @@ def pretrain(
         out: run.json, checkpoints and metrics.jsonl go here.
         options: of a run's configuration, by name.
         steps: train for exactly so many, over as many epochs as that takes; None for the configuration's epochs.
+            The rate follows them where the schedule is step or cosine, else the epochs.
         progress: told what happens.
 
     Raises:
@@ -69,6 +70,8 @@ def pretrain(
 
 def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
     if steps is not None:
+        by_steps = None if config.train.schedule == "epoch" else steps
+        config = replace(config, train=replace(config.train, steps=by_steps))
         config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
     job = prepare(continued(config, out), out)
     claim(job, out, said)

@@ -35,6 +35,9 @@ CHECKED = 256
 
 _COLUMNS = pa.schema([("row", pa.int64()), ("squared", pa.float32())])
 
+#: Of how images are read, what training alone does: distances are of the evaluation crop.
+_OF_TRAINING = ("mirror", "augment_strength")
+
 #: uint8 images (k, C, S, S) -> vectors (k, d), float32.
 Vectors = Callable[[Tensor], Floats]
 
@@ -46,7 +49,7 @@ def identity(config: ReadyConfig, index: Index, target: str) -> dict[str, Any]:
         config: resolved and measured; the weights of a network by their sha256.
         target: the target's fingerprint.
     """
-    near, images = config.neighbours, {k: v for k, v in asdict(config.images).items() if k != "mirror"}
+    near, images = config.neighbours, {k: v for k, v in asdict(config.images).items() if k not in _OF_TRAINING}
     said = {"store": index.fingerprint, "target": target, "space": near.nn_space, "tap": near.nn_tap}
     return said | {"weights": near.nn_weights} | {k: list(v) if isinstance(v, tuple) else v for k, v in images.items()}
 

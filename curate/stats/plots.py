@@ -55,7 +55,9 @@ class Pictures:
             raise CurateError(f"pictures: {len(self.images)} images with {len(self.means)} means; give one mean each")
 
 
-def histogram_of_means(path: Path, mean: Floats, domain: npt.NDArray[Any], cut: float | None = None) -> None:
+def histogram_of_means(
+    path: Path, mean: Floats, domain: npt.NDArray[Any], cut: float | None = None, measure: str = "E[w]"
+) -> None:
     """Draw how E[w] is spread over each domain, as shares of the domain, with the cut as a line.
 
     Args:
@@ -63,6 +65,7 @@ def histogram_of_means(path: Path, mean: Floats, domain: npt.NDArray[Any], cut: 
         mean: shape (n,), in [0, 1].
         domain: shape (n,), strings: where each example comes from.
         cut: the weight that divides kept from pruned; None draws none.
+        measure: what ``mean`` is, where it is no expected weight.
 
     Raises:
         Misuse: another suffix. CurateError: no example, unequal lengths, or matplotlib is missing.
@@ -76,9 +79,9 @@ def histogram_of_means(path: Path, mean: Floats, domain: npt.NDArray[Any], cut: 
             panel.stairs(percent, edges, fill=True, color=COLOURS[place % len(COLOURS)])
             panel.set_title(_heading(name, mean[members], cut))
             if cut is not None:
-                panel.axvline(cut, color="black", linestyle="--", linewidth=1.2, label=f"cut at E[w] = {cut:g}")
+                panel.axvline(cut, color="black", linestyle="--", linewidth=1.2, label=f"cut at {measure} = {cut:g}")
         panels[0].set(xlim=(0, 1), ylim=(0, None))
-        panels[-1].set_xlabel("expected weight E[w]")
+        panels[-1].set_xlabel("expected weight E[w]" if measure == "E[w]" else measure)
         figure.supylabel("share of the domain's images [%]", fontsize=10)
         if cut is not None:
             panels[0].legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
@@ -122,8 +125,8 @@ def density_of_beliefs(path: Path, a: Floats, b: Floats, domain: npt.NDArray[Any
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
 
 
-def picture_grid(path: Path, kept: Pictures, pruned: Pictures, columns: int = 6) -> None:
-    """Draw kept images beside pruned ones, each over its E[w], in the order given.
+def picture_grid(path: Path, kept: Pictures, pruned: Pictures, columns: int = 6, measure: str = "E[w]") -> None:
+    """Draw kept images beside pruned ones, each over its E[w], or whatever ``measure`` names, in the order given.
 
     Raises:
         As `histogram_of_means`.
@@ -134,7 +137,7 @@ def picture_grid(path: Path, kept: Pictures, pruned: Pictures, columns: int = 6)
     with canvas(path, 1.7 * columns, 0.6 + 1.0 * rows) as figure:
         sides = figure.subfigures(1, 2, wspace=0.06)
         for side, pictures, title, colour in zip(sides, (kept, pruned), ("Kept", "Pruned"), COLOURS):
-            heading = f"{title}: E[w] below each image" if len(pictures.means) else f"{title}: none"
+            heading = f"{title}: {measure} below each image" if len(pictures.means) else f"{title}: none"
             side.suptitle(heading, color=colour, fontsize=11)
             cells = side.subplots(rows, columns, squeeze=False).ravel()
             for cell in cells:

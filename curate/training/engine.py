@@ -6,6 +6,7 @@ kept is decided elsewhere. A step is pure functions on parameters, and nothing i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from curate.training import evaluators, ghost_products, lookahead, signal
 
 #: Steps between two looks at the device: for the latch of a non-finite loss and for the progress line.
 LOOK_EVERY = 50
+#: Steps over which the rate of a cosine rises, or a tenth of all where these are few.
+RISE = 20
 #: A batch with fewer images is passed over: batch norm needs two.
 FEWEST = 2
 
@@ -141,10 +144,16 @@ def begin(setup: Setup, method: Method) -> State:
     return State(theta, velocity, method, signal.Signal.fresh(setup.device))
 
 
-def learning_rate(config: ResolvedConfig, epoch: int) -> float:
-    """The rate of an epoch (from 1): divided by 10 after each epoch in ``lr_drops``."""
-    drops = sum(epoch > drop for drop in config.train.lr_drops)
-    return float(config.train.lr * 0.1**drops)
+def learning_rate(config: ResolvedConfig, epoch: int, step: int = 0) -> float:
+    """The rate at a step (from 0) of an epoch (from 1), by the schedule: divided by 10 after each epoch or step in
+    ``lr_drops``; or half a cosine to 0 over all steps, after a rise over the first ones."""
+    train = config.train
+    if train.schedule == "cosine":
+        assert train.steps is not None
+        rise = min(RISE, max(1, train.steps // 10))
+        return float(train.lr * min(1.0, (step + 1) / rise) * 0.5 * (1 + math.cos(math.pi * step / train.steps)))
+    done = epoch - 1 if train.schedule == "epoch" else step
+    return float(train.lr * 0.1 ** sum(done >= drop for drop in train.lr_drops))
 
 
 def train_epoch(
@@ -165,16 +174,17 @@ def train_epoch(
     Raises:
         NonFinite: the loss or the parameters are no longer numbers; the message names the step.
     """
-    totals, seconds, lr = Totals.fresh(setup.device), {"load": 0.0, "step": 0.0}, learning_rate(setup.config, epoch)
+    totals, seconds = Totals.fresh(setup.device), {"load": 0.0, "step": 0.0}
     learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
     setup.network.train()
     setup.bare.train()
     step = _plain_step
     if learning:
         step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
-    clock, busy = time.perf_counter(), time.thread_time()
+    clock, busy, lr = time.perf_counter(), time.thread_time(), learning_rate(setup.config, epoch, state.step)
     for batch in batches:
         seconds["load"] += (now := time.perf_counter()) - clock
+        lr = learning_rate(setup.config, epoch, state.step)
         if len(batch.rows) >= FEWEST:
             step(setup, state, epoch, lr, batch, totals)
         state.step += 1
@@ -195,7 +205,7 @@ def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
 
     What a step computes before the signal is refined: for measuring one arithmetic against another.
     """
-    lr, theta, velocity = learning_rate(setup.config, 1), state.theta, state.velocity
+    lr, theta, velocity = learning_rate(setup.config, 1, state.step), state.theta, state.velocity
     buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
     source = _source_pass(setup, state, 1, batch)
     _advance(setup, state, source.gradient(state.method.weights(batch.rows.to(setup.device))), lr)
@@ -278,8 +288,8 @@ def _target_pass(setup: Setup, state: State, epoch: int) -> evaluators.TargetPas
 
 
 def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) -> evaluators.Evaluator:
-    """The layers' tape where the network allows it and a first batch confirms it, else the tangent."""
-    if setup.autocast is None and ghost_products.refusal(setup.network) is None:
+    """The layers' tape where pretext and network allow it and a first batch confirms it, else the tangent."""
+    if setup.autocast is None and not setup.pretext.couples and ghost_products.refusal(setup.network) is None:
         found = ghost_products.Taped(setup.network)
         if evaluators.agree(found, setup.bare, theta, losses):
             return found

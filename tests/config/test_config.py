@@ -78,6 +78,19 @@ def test_rate_drops_keep_the_papers_shares(epochs, drops):
     assert resolve(given_options(epochs=epochs), labelled=True).train.lr_drops == drops
 
 
+def test_rate_drops_by_step_keep_the_same_shares_of_the_steps():
+    """15/35 and 25/35 of 700 steps; a cosine has none."""
+    assert resolve(given_options(schedule="step", steps=700), labelled=True).train.lr_drops == (300, 500)
+    assert resolve(given_options(schedule="cosine", steps=700), labelled=True).train.lr_drops == ()
+
+
+def test_simclr_has_two_views_and_a_projection():
+    """The measured temperature and width; of the networks the ResNets."""
+    config = resolve(given_options(pretext="simclr", crop=32, size=36), labelled=False)
+    assert (config.network.network, config.network.projection, config.network.temperature) == ("small", 64, 0.2)
+    assert (config.images.augment_strength, config.images.mirror) == ("mild", True)
+
+
 def test_paper_mode_switches_every_option_of_ours_off():
     """Paper mode resolves to raw eta 10, no reference, averaging, momentum or warm-up."""
     belief = resolve(given_options(**PAPER), labelled=False).belief
@@ -104,6 +117,7 @@ def test_no_resolved_value_is_missing_where_one_is_needed():
     assert left == {
         *("mean", "deviation", "index", "image", "shard_size", "workers", "cache_bytes"),
         *("domain", "nn_features", "nn_weights"),
+        *("augment_strength", "projection", "temperature", "steps"),  # of other pretexts and schedules
     }
 
 
@@ -254,6 +268,16 @@ def test_a_value_out_of_its_range_is_refused_and_its_edge_taken(name, outside, e
         ({"pretext": "jigsaw"}, "--pretext jigsaw: unknown; known: rotation, reconstruction"),
         ({"eta_scale": "big"}, "--eta-scale big: unknown; known: raw, history, recent"),
         ({"network": "vae"}, "--network vae is for --pretext reconstruction"),
+        ({"network": "vae", "pretext": "simclr"}, "simclr needs a ResNet"),
+        ({"temperature": 0.5}, "--temperature 0.5: for --pretext simclr"),
+        ({"augment_strength": "strong"}, "--augment-strength strong: for --pretext simclr"),
+        ({"projection": 8}, "--projection 8: for --pretext simclr"),
+        ({"pretext": "simclr", "temperature": 0.0}, "--temperature 0.0: must be in 0.01..100"),
+        ({"stem_stride": 2}, "--stem-stride 2: of --network small; resnet18 has its own"),
+        ({"stem_stride": 0, "network": "small"}, "--stem-stride 0: must be in 1..4"),
+        ({"schedule": "cosine"}, "--schedule cosine: needs to know how many steps"),
+        ({"steps": 5}, "--steps 5: of a run's options it needs --schedule step"),
+        ({"schedule": "cosine", "steps": 5, "lr_drops": (2,)}, "--lr-drops: a cosine has none"),
         ({"network": "resnet18", "pretext": "reconstruction"}, "trains the VAE, not resnet18; give --network vae"),
         ({"reference": "target", "meta_loss": "prototypical"}, "--reference target needs --meta-loss self-supervised"),
     ],

@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from curate.config.schema import ImageConfig
-from curate.data.augment import Augment, centre_crop, crop_and_mirror, normalise, rotations
+from curate.data import augment
+from curate.data.augment import (
+    STRENGTHS,
+    Augment,
+    Strength,
+    centre_crop,
+    crop_and_mirror,
+    normalise,
+    resized_crop,
+    rotations,
+    toned,
+)
 from curate.rng import generator
 
 
@@ -119,3 +130,51 @@ def test_an_augmentation_is_its_parts():
     assert torch.equal(augment.training(x, generator(0, "view")), expected)
     assert torch.equal(augment.centre(x), centre_crop(x, 6))
     assert torch.equal(augment.normalise(x), normalise(x, (0.3,), (0.2,)))
+
+
+NOTHING = Strength(area=1.0, tone=0.0, tint=0.0, grey=0.0)
+
+
+def test_a_view_that_changes_nothing_is_the_image(monkeypatch):
+    """The whole of a square image, of no other tone, at its own size."""
+    monkeypatch.setattr(augment, "ASPECT", 1.0)
+    images = pixels(5, 8)
+    torch.testing.assert_close(
+        resized_crop(images, 8, False, NOTHING, generator(0, "v")), images.float(), atol=1e-3, rtol=0
+    )
+    assert torch.equal(toned(images.float(), NOTHING, generator(0, "v")), images.float())
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_a_crop_shows_its_share_of_a_ramp(strength):
+    """On a ramp along the columns a crop's slope is its width over the image's, and its area is in range: what the
+    slopes of two ramps, across and down, multiply to."""
+    ramp = torch.arange(64, dtype=torch.uint8).expand(400, 1, 64, 64)
+    how = STRENGTHS[strength]
+    found = [resized_crop(x, 16, False, how, generator(3, "v")) for x in (ramp, ramp.transpose(2, 3))]
+    across = (found[0][:, 0, 8, 9] - found[0][:, 0, 8, 6]) * 16 / 3 / 64
+    down = (found[1][:, 0, 9, 8] - found[1][:, 0, 6, 8]) * 16 / 3 / 64
+    assert across.max() <= 1.001
+    area = across * down
+    assert how.area - 0.02 <= area.min() < how.area + 0.1
+    assert area.max() <= 1.001
+    assert ((across / down > 0.74) & (across / down < 1.35)).all()
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_crops_are_mirrored_only_where_they_may_be(mirror):
+    """A ramp falls in about half of 400 crops, or in none."""
+    ramp = torch.arange(64, dtype=torch.uint8).expand(400, 1, 64, 64)
+    found = resized_crop(ramp, 16, mirror, STRENGTHS["mild"], generator(3, "v"))
+    falling = int((found[:, 0, 8, 9] < found[:, 0, 8, 6]).sum())
+    assert (150 < falling < 250) if mirror else falling == 0
+
+
+def test_grey_images_stay_grey_and_some_colours_go():
+    """One channel has no tint; of "strong" a fifth of 500 colour images end with three equal channels."""
+    assert toned(pixels(3, 8, 1).float(), STRENGTHS["strong"], generator(0, "v")).shape == (3, 1, 8, 8)
+    x = toned(pixels(500, 8).float(), STRENGTHS["strong"], generator(0, "v"))
+    grey = int((x.amax(1) - x.amin(1)).flatten(1).amax(1).lt(1e-3).sum())
+    assert 70 < grey < 130
+    assert x.min() >= 0
+    assert x.max() <= 255

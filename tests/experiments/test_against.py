@@ -1,9 +1,10 @@
-"""`curate evaluate --against`: the sets, the two regimes, the intervals, the costs, and what is refused."""
+"""`curate compare-baselines`: the sets, the two regimes, the intervals, the costs, and what is refused."""
 
 from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 import toyset
 from click.testing import CliRunner
 from PIL import Image
-from scipy import stats
 from toyset import indexed, make_data, run_on
 
 from curate.cli import curate as command
@@ -20,8 +20,10 @@ from curate.config.schema import from_options
 from curate.data.decode import Decoder
 from curate.data.target import load_split, open_target
 from curate.errors import Misuse, RunMismatch
-from curate.experiments.baselines.against import Asked, Place, against, nearest
-from curate.experiments.baselines.report import costs, figures, interval, page, verdicts
+from curate.evaluation.evaluate import Protocol
+from curate.evaluation.readings import Reading
+from curate.experiments.baselines.against import Asked, Place, _trainings, against, nearest, usual_taps
+from curate.experiments.baselines.report import cell_name, costs, figures, page, verdicts
 from curate.runs.provenance import read_run
 from shards.indexing import domains
 from shards.indexing.domains import Domains
@@ -64,6 +66,33 @@ def test_equal_epochs_and_equal_steps_are_what_they_say(said: dict[str, Any]) ->
     assert said["steps"]["epochs"] == {name: 2 * -(-n // 16) for name, n in said["images"]["epochs"].items()}
     assert set(said["steps"]["steps"].values()) == {8}
     assert said["accuracy"]["steps"]["raw"] == said["accuracy"]["epochs"]["raw"]
+    assert list(said["steps"]) == ["steps", "epochs"]  # equal computing first
+
+
+def test_at_equal_steps_the_rate_follows_the_steps(data: Path, said: dict[str, Any]) -> None:
+    """Dropped after 3/7 and 5/7 of the raw store's epochs, in steps, for every set; of 2 epochs of 4 steps after the
+    first. By epochs a small set would train at the full rate for nearly all of its steps."""
+    for kind in ("curated-8-steps-0", "oracle-8-steps-1", "raw-8-steps-0"):
+        train = read_run(data / "out" / "networks" / kind)["configuration"]
+        # the VAE's rate never drops; a ResNet's would
+        assert (train["schedule"], train["steps"], train["lr_drops"]) == ("step", 8, [])
+    config = from_options(read_run(data / "run")["configuration"])
+    falling = replace(config, train=replace(config.train, lr_drops=(1,)))
+    cells = _trainings(Asked(("raw",), seeds=1), falling, "id", indexed(data / "store"))
+    assert cells["curated-steps-0"].options["lr_drops"] == (4,)
+    assert cells["curated-steps-0"].steps == 8
+    assert "lr_drops" not in cells["curated-epochs-0"].options
+    assert list(cells) == ["curated-steps-0", "raw-steps-0", "curated-epochs-0"]
+
+
+def test_what_is_not_trained_stands_beside(said: dict[str, Any]) -> None:
+    """The network as it was drawn and the pixels, whose score is the same for every seed and in both regimes."""
+    for regime in ("steps", "epochs"):
+        accuracy = said["accuracy"][regime]
+        assert set(accuracy) == {"curated", "raw", "random", "nn", "oracle", "untrained", "pixels"}
+        assert len(set(accuracy["pixels"])) == 1
+    assert said["accuracy"]["steps"]["untrained"] == said["accuracy"]["epochs"]["untrained"]
+    assert set(said["difference"]["steps"]) == {"raw", "random", "nn", "oracle", "untrained", "pixels"}
 
 
 def test_the_cost_of_choosing_is_part_of_the_whole(said: dict[str, Any]) -> None:
@@ -104,46 +133,50 @@ def test_nearest_images_are_nearest_by_hand(data: Path, said: dict[str, Any]) ->
     assert squared[rows].max() <= np.sort(squared)[9] * 1.01
 
 
-@pytest.mark.parametrize("values", [[50.0, 52.0, 57.0], [10.0, 10.0], [0.0, 100.0]])
-def test_the_interval_is_students(values: list[float]) -> None:
-    """Held against scipy's own t-interval."""
-    low, high = (
-        stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values)) if np.ptp(values) else (10, 10)
-    )
-    found = interval(values)
-    assert found["mean"] == pytest.approx((low + high) / 2, abs=0.01)
-    assert found["half_width"] == pytest.approx((high - low) / 2, abs=0.01)
+def right(share: float, images: int = 40) -> list[float]:
+    """The first of so many test images are told."""
+    return [1.0] * round(share * images) + [0.0] * (images - round(share * images))
 
 
-def test_one_seed_has_no_interval_and_tells_nothing_apart() -> None:
-    """A difference of one pair may be chance."""
-    cells = {f"{kind}-epochs-0": cell(accuracy) for kind, accuracy in (("curated", 90.0), ("raw", 10.0))}
-    cells["curated-steps-0"] = cell(90.0)
-    found = figures(["curated", "raw"], 1, cells, {}, 5.0)
-    assert found["interval"]["epochs"]["raw"] == {"mean": 10.0, "half_width": None}
-    assert "not told apart" in verdicts(found, "epochs")[0]
-
-
-def test_differences_are_taken_seed_by_seed() -> None:
-    """Seeds that move both alike cancel: 20 and 40 against 18 and 38 differ by 2 for certain."""
-    accuracies = {"curated": (20.0, 40.0), "raw": (18.0, 38.0)}
+def told(curated: list[float], raw: list[float]) -> dict[str, Any]:
+    """What is said of these shares by seed, of 40 test images."""
+    shares = {"curated": curated, "raw": raw, "untrained": raw, "pixels": raw}
     cells = {
-        f"{kind}-{regime}-{seed}": cell(accuracies[kind][seed])
-        for kind in accuracies
-        for regime in ("epochs", "steps")
-        for seed in (0, 1)
+        cell_name(kind, "steps", seed): cell(right(share))
+        for kind, each in shares.items()
+        for seed, share in enumerate(each)
     }
-    found = figures(["curated", "raw"], 2, cells, {}, 5.0)
-    assert found["difference"]["epochs"]["raw"] == {"mean": 2.0, "half_width": 0.0}
-    # 5 s of curation, and trainings of the same length.
-    assert verdicts(found, "epochs") == ["curated against raw: better; 5.0 s more in all"]
+    return figures(["steps"], ["curated", "raw"], len(raw), cells, {}, 5.0)
+
+
+def test_one_seed_is_told_by_its_images() -> None:
+    """36 of 40 against 4: as McNemar's table would; one image more is none."""
+    assert verdicts(told([0.9], [0.1]), "steps", "pool")[0] == "curated against raw: better; 5.0 s more in all"
+    assert "not told apart" in verdicts(told([0.925], [0.9]), "steps", "pool")[0]
+
+
+def test_one_image_of_many_is_no_verdict_though_all_seeds_agree() -> None:
+    """Rounded, and over seeds alone, this difference had an interval of width 0."""
+    found = told([0.925] * 3, [0.9] * 3)
+    assert found["difference"]["steps"]["raw"]["mean"] == pytest.approx(2.5)
+    assert found["difference"]["steps"]["raw"]["verdict"] == "not told apart"
+    assert found["difference"]["steps"]["raw"]["half_width"] > 2.5
+
+
+def test_differences_are_taken_seed_by_seed_and_image_by_image() -> None:
+    """Seeds that move both alike cancel: the interval of the difference is narrower than either set's own."""
+    found = told([0.4, 0.6, 0.8], [0.2, 0.4, 0.6])
+    less, own = found["difference"]["steps"]["raw"], found["interval"]["steps"]
+    assert less["mean"] == pytest.approx(20)
+    assert less["half_width"] < min(own["curated"]["half_width"], own["raw"]["half_width"])
+    assert verdicts(found, "steps", "pool")[0] == "curated against raw: better; 5.0 s more in all"
 
 
 def test_random_subsets_cost_their_mean() -> None:
     """Two subsets in 2 and 4 seconds; another kind's do not count."""
     made = {"random-0": {"seconds": 2.0}, "random-1": {"seconds": 4.0}, "nn": {"seconds": 50.0}}
-    assert costs("random", [cell(1.0)], made, 9.0) == {"curation": 3.0, "training": 7.0, "total": 10.0}
-    assert costs("curated", [cell(1.0)], made, 9.0)["curation"] == 9.0
+    assert costs("random", [cell([1.0])], made, 9.0) == {"curation": 3.0, "training": 7.0, "total": 10.0}
+    assert costs("curated", [cell([1.0])], made, 9.0)["curation"] == 9.0
 
 
 def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
@@ -152,6 +185,21 @@ def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
     for found in (*said["interval"].values(), *said["difference"].values()):
         for one in found.values():
             assert f"{one['mean']:.2f} ± {one['half_width']:.2f}" in text
+    assert "A verdict is of this budget" in text
+
+
+def test_several_readings_stand_side_by_side(data: Path, said: dict[str, Any]) -> None:
+    """Nothing is trained again but what these cells ask for; each tap and count of labels has its own table."""
+    readings = (Reading("pool", 2), Reading("pixels"))
+    asked = Asked(("raw",), seeds=1, readings=readings, draws=3, steps=5, protocol=Protocol(standardise=True))
+    found = against(data / "run", str(data / "target"), asked, data / "several")
+    assert list(found["readings"]) == ["pool, 2 labels a class", "pixels, all labels"]
+    assert found["steps"] == {"steps": {"curated": 5, "raw": 5}}
+    assert set(found["accuracy"]) == {"steps"}
+    for reading in readings:
+        assert f"As many steps of each: {reading.name}" in page(found)
+    of_pixels = found["readings"]["pixels, all labels"]["accuracy"]["steps"]
+    assert of_pixels["raw"] == of_pixels["curated"]
 
 
 def test_a_folder_is_of_one_run_and_one_target(data: Path, said: dict[str, Any], tmp_path: Path) -> None:
@@ -183,7 +231,7 @@ def test_a_folder_that_is_not_its_own_is_refused_and_nothing_written(data: Path,
 
 def test_a_pre_training_in_place_of_a_run_is_said(data: Path, said: dict[str, Any]) -> None:
     """One of those that the comparison itself left."""
-    net = data / "out" / "networks" / "raw-2-epochs-0"
+    net = data / "out" / "networks" / "raw-8-steps-0"
     with pytest.raises(
         Misuse, match="has no curated shards; --against wants the folder of a finished `curate run`, not"
     ):
@@ -199,6 +247,9 @@ def test_a_pre_training_in_place_of_a_run_is_said(data: Path, said: dict[str, An
         (Asked(("raw", "raw")), "each once"),
         (Asked(("oracle",)), "the run was told no domain"),
         (Asked(("raw",), seeds=0), "--seeds 0: expected at least 1"),
+        (Asked(("raw",), readings=(Reading("layer2"),)), "layer2: not a stage of this network; known: pool"),
+        (Asked(("raw",), steps=5, epochs=2), "--steps and --epochs both say how long"),
+        (Asked(("raw",), readings=(Reading("pool"), Reading("pool"))), "--tap, --labels-per-class: each once"),
         (Asked(("raw",), domain="digits"), "--domain digits: only for --against oracle"),
     ],
 )
@@ -210,13 +261,24 @@ def test_what_cannot_be_meant_is_one_line(data: Path, asked: Asked, message: str
 
 
 def test_the_verb_prints_the_page_or_its_json(data: Path, said: dict[str, Any]) -> None:
-    """The same folder, so nothing is trained."""
+    """`evaluate --against` as it was, with a note; the same folder, so nothing is trained."""
     words = ["evaluate", str(data / "run"), "--target", str(data / "target"), "--out", str(data / "out")]
     words += ["--against", "raw,random,nn,oracle", "--seeds", "2", "--domain", "digits"]
     shown = CliRunner().invoke(command, words, catch_exceptions=False)
     assert "Did curation pay?" in shown.stdout
+    assert "`curate compare-baselines` does this now" in shown.stderr
     asjson = CliRunner().invoke(command, [*words, "--json"], catch_exceptions=False)
     assert json.loads(asjson.stdout) == said
+
+
+def test_compare_baselines_is_a_verb(data: Path) -> None:
+    """Of the VAE the one tap; 5 labels a class and all of them."""
+    words = ["compare-baselines", str(data / "run"), "--target", str(data / "target"), "--out", str(data / "verb")]
+    words += ["--sets", "raw", "--seeds", "1", "--steps", "3", "--json"]
+    found = json.loads(CliRunner().invoke(command, words, catch_exceptions=False).stdout)
+    assert list(found["readings"]) == ["pool, 5 labels a class", "pool, all labels"]
+    assert found["sets"] == ["curated", "raw"]
+    assert usual_taps(data / "run") == ["pool"]
 
 
 @pytest.mark.parametrize(
@@ -237,6 +299,6 @@ def test_options_of_other_protocols_are_refused(data: Path, words: list[str], me
         )
 
 
-def cell(accuracy: float) -> dict[str, Any]:
+def cell(told: list[float]) -> dict[str, Any]:
     """What a training found, of 7 seconds."""
-    return {"accuracy": accuracy, "images": 5, "epochs": 1, "steps": 1, "seconds": 7.0}
+    return {"right": {"pool": told}, "images": 5, "epochs": 1, "steps": 1, "seconds": 7.0}

@@ -161,3 +161,19 @@ def test_half_precision_ends_at_the_outputs():
     assert not torch.equal(half.reconstruction, exact)
     # bf16 has 8 bits of mantissa: 2^-8 of numbers below 1, summed over a few layers.
     assert (half.reconstruction - exact).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(("stride", "sides"), [(1, (32, 16, 8)), (2, (16, 8, 4))])
+def test_the_stems_stride_divides_every_stage(stride, sides):
+    """By torch's formula for a 3 x 3 convolution with padding 1; weights are drawn alike."""
+    net = network("small", width=4, stem_stride=stride)
+    assert [net.maps(images(), f"layer{i}").shape[2] for i in (1, 2, 3)] == list(sides)
+    assert torch.equal(net.stages["stem"][0].weight, network("small", width=4).stages["stem"][0].weight)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_a_projection_takes_the_place_of_the_four_logits(norm):
+    """Features are what they were: stages are drawn before the head."""
+    net = network("small", width=4, norm=norm, projection=6)
+    assert net(images()).logits.shape == (2, 6)
+    torch.testing.assert_close(net(images()).features, network("small", width=4, norm=norm)(images()).features)

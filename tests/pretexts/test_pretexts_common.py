@@ -16,6 +16,7 @@ IMAGES = ImageConfig(size=9, crop=8, colour="grey", mirror=True, mean=(0.5,), de
 CONFIGS = {
     "rotation": NetworkConfig(network="small", norm="group", width=4),
     "reconstruction": NetworkConfig(network="vae", hidden=7, latent=3),
+    "simclr": NetworkConfig(network="small", norm="group", width=4, projection=6, temperature=0.5),
 }
 every_pretext = pytest.mark.parametrize("name", PRETEXTS)
 
@@ -80,14 +81,52 @@ def test_a_plain_view_has_centre_crops(name):
 
 @every_pretext
 def test_an_images_loss_does_not_depend_on_its_place(name):
-    """Without batch norm, another order of the images gives the same losses in that order."""
+    """Without batch norm, another order of the images gives the same losses in that order, coupled or not."""
     net, turn = network(name), torch.tensor([3, 0, 4, 1, 2])
     view = pretext(name).plain_view(pixels(), generator(0, "view"))
     if name == "reconstruction":
         turned = type(view)(view.images[turn], view.noise[turn])
     else:
-        turned = view.view(4, 5, *view.shape[1:])[:, turn].flatten(0, 1)
+        turned = view.view(-1, 5, *view.shape[1:])[:, turn].flatten(0, 1)
     torch.testing.assert_close(pretext(name).losses(net, turned), pretext(name).losses(net, view)[turn])
+
+
+@every_pretext
+def test_a_pretext_says_whether_it_couples(name):
+    """Without batch norm, one image less changes the other losses of a task that couples, and of no other."""
+    net, view = network(name), pretext(name).plain_view(pixels(), generator(0, "view"))
+    if name == "reconstruction":
+        fewer = type(view)(view.images[:4], view.noise[:4])
+    else:
+        fewer = view.view(-1, 5, *view.shape[1:])[:, :4].flatten(0, 1)
+    same = torch.allclose(pretext(name).losses(net, fewer), pretext(name).losses(net, view)[:4], rtol=1e-4)
+    assert same != pretext(name).couples
+
+
+def test_the_contrastive_loss_is_nt_xent():
+    """Chen et al. 2020, equation 1, by two loops over projections of our choice; image i is at i and i + k."""
+    k, heat = 3, CONFIGS["simclr"].temperature
+    z = torch.randn(2 * k, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = pretext("simclr").losses(lambda x: Outputs(x, logits=z), torch.zeros(2 * k, 1, 8, 8))
+    unit = z / z.norm(dim=1, keepdim=True)
+    for i in range(k):
+        terms = []
+        for one, two in ((i, i + k), (i + k, i)):
+            others = sum((unit[one] @ unit[j] / heat).exp() for j in range(2 * k) if j != one)
+            terms.append(-((unit[one] @ unit[two] / heat).exp() / others).log())
+        torch.testing.assert_close(found[i], sum(terms) / 2)
+
+
+def test_two_views_of_an_image_differ_and_come_from_it():
+    """Of images of one grey each: a view is one grey too, within the mild tones of its own image's."""
+    flat = torch.tensor([40, 120, 180], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 9, 9)
+    view = pretext("simclr").view(flat, generator(0, "view"))
+    assert view.shape == (6, 1, 8, 8)
+    assert not torch.allclose(view[:3], view[3:])
+    greys = (view * 0.5 + 0.5) * 255
+    assert (greys.amax((1, 2, 3)) - greys.amin((1, 2, 3))).max() < 1e-2
+    ratio = greys.mean((1, 2, 3)) / torch.tensor([40, 120, 180.0]).repeat(2)
+    assert ((ratio > 0.7) & (ratio < 1.3)).all()
 
 
 def test_rotations_are_four_exact_turns_of_one_crop():

@@ -64,6 +64,22 @@ def test_the_id_depends_on_everything_that_may_change_a_byte(changes):
     assert provenance.run_id(who(**changes)[0]) != provenance.run_id(who()[0])
 
 
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"meta_loss": "prototypical"}, "a655fc1af85d56f9"),
+        ({"meta_loss": "prototypical", "pretext": "reconstruction"}, "4a0988e119f3e36e"),
+        ({"method": "nn", "crop": 32}, "e611e2843e4d7977"),
+        ({"meta_loss": "prototypical", "network": "small", "norm": "group"}, "af20b4934a0f623c"),
+    ],
+)
+def test_an_option_that_came_later_leaves_old_ids_alone(changes, known):
+    """Ids of revision 05fc9fd, which had none of them; a value of its own makes another run of it."""
+    assert provenance.run_id(who(**changes)[0]) == known
+    if changes.get("network") == "small":
+        assert provenance.run_id(who(**changes, stem_stride=2)[0]) != known
+
+
 def test_what_is_written_reads_back(tmp_path):
     """With the whole configuration, the fingerprints, the machine and the versions."""
     record = written(tmp_path)

@@ -15,6 +15,7 @@ from curate.methods.base import MethodInputs
 from curate.methods.bdw import Bdw
 from curate.methods.uniform import Uniform
 from curate.models.networks import build, functional, without_state
+from curate.pretexts import PRETEXTS
 from curate.rng import generator
 from curate.training import engine, reference, signal
 
@@ -33,13 +34,14 @@ CASES = [
     ("rotation", "self-supervised"),
     ("reconstruction", "self-supervised"),
     ("reconstruction", "prototypical"),
+    ("simclr", "self-supervised"),
 ]
 
 
 @pytest.mark.parametrize(("pretext", "meta_loss"), CASES)
 def test_an_epoch_is_the_method_written_out(pretext, meta_loss):
     """Three steps, the last of a short batch: theta' and dM/dw by double backward, beliefs by scipy's Beta."""
-    lr = 0.05 if pretext == "rotation" else 1e-3
+    lr = 1e-3 if pretext == "reconstruction" else 0.05
     config = settings(pretext=pretext, meta_loss=meta_loss, momentum=0.9, lr=lr, hidden=7)
     setup, state = scene(config)
     theta, velocity = dict(state.theta), dict(state.velocity)
@@ -70,7 +72,7 @@ def test_an_epoch_is_the_method_written_out(pretext, meta_loss):
     assert np.abs(logs).max() > 1e-3
 
 
-@pytest.mark.parametrize("pretext", ["rotation", "reconstruction"])
+@pytest.mark.parametrize("pretext", PRETEXTS)
 def test_uniform_weights_are_torchs_sgd(pretext):
     """Two epochs with momentum and weight decay, the rate divided by 10 after the first, a short last batch each."""
     config = settings(pretext=pretext, method="uniform", momentum=0.9, lr=1e-3, hidden=7)
@@ -177,6 +179,23 @@ def test_the_rate_is_divided_by_ten_after_each_drop():
     assert [engine.learning_rate(config, epoch) for epoch in (1, 2, 3, 4)] == pytest.approx([0.1, 0.1, 0.01, 0.001])
 
 
+def test_the_rate_may_follow_steps():
+    """Steps from 0: so many are taken at the old rate, in whatever epoch."""
+    config = settings(lr=0.1, lr_drops=(2, 3), schedule="step", steps=9)
+    found = [engine.learning_rate(config, epoch, step) for epoch, step in ((1, 0), (1, 1), (5, 2), (1, 3))]
+    assert found == pytest.approx([0.1, 0.1, 0.01, 0.001])
+
+
+def test_the_rate_may_fall_as_a_cosine():
+    """Half a cosine over all steps, of which a tenth (at most 20) rise."""
+    config = settings(lr=0.1, lr_drops=(), schedule="cosine", steps=100)
+    found = [engine.learning_rate(config, 1, step) for step in (0, 9, 50, 99, 100)]
+    slow = [0.5 * (1 + np.cos(np.pi * step / 100)) for step in (0, 9, 50, 99, 100)]
+    assert found == pytest.approx([0.1 * x * rise for x, rise in zip(slow, (0.1, 1, 1, 1, 1))])
+    long = settings(lr=0.1, lr_drops=(), schedule="cosine", steps=10_000)
+    assert engine.learning_rate(long, 1, 9) == pytest.approx(0.05, rel=1e-4)
+
+
 def test_the_average_of_u_is_what_the_tangent_is_taken_along():
     """Step 2 with `--meta-average .9`: h along the bias-corrected mean of u_1 and u_2, (.9 u_1 + u_2) / 1.9."""
     us, refined = [], []
@@ -217,7 +236,7 @@ def test_the_average_of_u_is_what_the_tangent_is_taken_along():
     torch.testing.assert_close(refined[1], expected, rtol=1e-8, atol=1e-14)
 
 
-@pytest.mark.parametrize("pretext", ["rotation", "reconstruction"])
+@pytest.mark.parametrize("pretext", PRETEXTS)
 def test_bf16_forwards_stay_near_float32(pretext):
     """Autocast of the plain and the meta forward: losses and signal stay float32, theta' near; it runs on the CPU."""
     config = settings(pretext=pretext, meta_loss="self-supervised", hidden=7, lr=1e-3)

@@ -197,6 +197,17 @@ def test_the_engine_takes_the_tangent_where_a_first_batch_shows_coupling():
     assert isinstance(state.evaluator, evaluators.Tangent)
 
 
+def test_a_pretext_that_couples_is_never_taped():
+    """Before any batch is looked at: a first batch might agree by chance."""
+    setup, state = engine_scene.scene(engine_scene.settings(pretext="simclr", norm="group"))
+
+    def untouched(network):
+        raise AssertionError("no batch is needed to see it")
+
+    assert ghost_products.refusal(setup.network) is None
+    assert isinstance(engine.choose_evaluator(setup, state.theta, untouched), evaluators.Tangent)
+
+
 @pytest.mark.parametrize("reference_name", ["none", "target"])
 @pytest.mark.parametrize("pretext", ["rotation", "reconstruction"])
 def test_an_epoch_by_tape_and_by_tangent_ends_alike(pretext, reference_name):

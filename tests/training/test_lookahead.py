@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -21,6 +23,9 @@ CASES = [
     ("rotation", "prototypical", "small", "group"),
     ("reconstruction", "self-supervised", "vae", "batch"),
     ("reconstruction", "prototypical", "vae", "batch"),
+    ("simclr", "self-supervised", "small", "batch"),
+    ("simclr", "self-supervised", "small", "group"),
+    ("simclr", "prototypical", "small", "batch"),
 ]
 
 
@@ -29,6 +34,8 @@ def scene(pretext_name, meta_name, network_name, norm, dtype=torch.float64, size
     g = torch.Generator().manual_seed(5)
     images = ImageConfig(size=size, crop=size - 2, colour="rgb", mean=(0.5,) * 3, deviation=(0.25,) * 3, mirror=True)
     config = NetworkConfig(network=network_name, norm=norm, width=4, hidden=9, latent=2)
+    if pretext_name == "simclr":
+        config = dataclasses.replace(config, projection=5, temperature=0.5)
     module = without_state(build(config, images, generator(1, "network"))).train()
     theta = {n: x.detach().to(dtype) for n, x in build(config, images, generator(1, "network")).named_parameters()}
     # Away from the start, where gammas are 1, betas 0 and everything is symmetric.

@@ -1,7 +1,9 @@
 """Did curation pay? Plain pre-training on a run's curated shards against other shards, over seeds, and the costs.
 
-All are trained alike, with the run's own network, sizes and rates: as many epochs of each, and as many steps as the raw
-store takes in these epochs. Curation's own seconds, and those of finding the nearest images, count.
+All are trained alike, with the run's own network, sizes and rates: first as many steps of each, which is as much
+computing, the rate following the steps; then as many epochs. Beside them stands what no training gives: the network as
+it was drawn, calibrated, and the pixels themselves. Curation's own seconds, and those of finding the nearest images,
+count.
 """
 
 from __future__ import annotations
@@ -13,18 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from curate.config.defaults import paper_drops
 from curate.config.resolved import ReadyConfig
-from curate.config.schema import ImageConfig, NetworkConfig, TrainConfig, to_options
+from curate.config.schema import ImageConfig, NetworkConfig, TrainConfig
 from curate.data.decode import Decoder
 from curate.data.target import is_labelled, load_split, open_target
 from curate.errors import CurateError, Misuse
 from curate.evaluation import output_dir
-from curate.evaluation.evaluate import Protocol, evaluate
+from curate.evaluation.evaluate import Protocol
+from curate.evaluation.few_labels import DRAWS
+from curate.evaluation.readings import PIXELS, Reading, read
+from curate.evaluation.trained import open_trained
 from curate.experiments.baselines import report, trials
 from curate.experiments.baselines.report import cell_name
 from curate.experiments.sweep import Result, run_cells
 from curate.ledger.metrics import seconds_spent
+from curate.models.features import at_tap
+from curate.models.networks import network_of
 from curate.runs import provenance, target_distances
 from curate.runs.prepare import fresh_examples, open_images, pick_device, trainable
 from curate.runs.pretrain import pretrain
@@ -37,11 +46,10 @@ from shards.store import open_index
 
 #: What curated shards can be held against, in this order.
 OTHERS = ("raw", "random", "nn", "oracle")
-#: What a folder of a comparison holds first: of which run, on which target.
+#: What a folder of a comparison holds first: of which run, on which target, and how verdicts are found: earlier ones
+#: were of rounded accuracies and of rates that followed epochs, which told apart what does not differ.
 RECORD = "comparison.json"
-FORMAT, VERSION = "comparison", 1
-#: Every set is trained for as many epochs, and for as many steps.
-REGIMES = ("epochs", "steps")
+FORMAT, VERSION, VERDICTS = "comparison", 1, "paired by image, rates by step"
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,14 @@ class Asked:
     Args:
         names: of `OTHERS`.
         seeds: trainings of each set.
-        epochs: of each training; None for the run's.
+        epochs: of each training at equal epochs; None for the run's.
         domain: the target's own in the store, for oracle; None for the one that the run was told.
         protocol: how networks are scored.
         processes: trainings at a time.
         allow_pipe: whether the run's store may be one that a command makes.
+        readings: taps and labels a class, side by side; none for the protocol's tap with all labels.
+        draws: of few labels.
+        steps: of each training, which are then at equal steps alone; None for what the raw store takes in the epochs.
     """
 
     names: tuple[str, ...]
@@ -65,6 +76,19 @@ class Asked:
     protocol: Protocol = field(default_factory=Protocol)
     processes: int = 1
     allow_pipe: bool = False
+    readings: tuple[Reading, ...] = ()
+    draws: int = DRAWS
+    steps: int | None = None
+
+    @property
+    def looks(self) -> tuple[Reading, ...]:
+        """The readings, the protocol's own where none is asked for."""
+        return self.readings or (Reading(self.protocol.tap),)
+
+    @property
+    def regimes(self) -> tuple[str, ...]:
+        """Of `report.TITLES`."""
+        return ("steps", "epochs") if self.steps is None else ("steps",)
 
 
 @dataclass(frozen=True)
@@ -92,7 +116,7 @@ class Training:
         shards: name of the set.
         epochs, steps: how long; one of them.
         options: of the pre-training.
-        protocol: how it is scored, wherever that is done.
+        protocol, readings, draws: how it is scored, wherever that is done.
     """
 
     run_id: str
@@ -101,6 +125,31 @@ class Training:
     steps: int | None
     options: dict[str, Any]
     protocol: Protocol
+    readings: tuple[Reading, ...]
+    draws: int
+
+    @property
+    def folder(self) -> str:
+        """Where its network lies, among the others."""
+        length = f"{self.epochs}-epochs" if self.steps is None else f"{self.steps}-steps"
+        return f"{self.shards}-{length}-{self.options['seed']}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A cell: the score of a network that a training left.
+
+    Args:
+        folder: of the network, among the others.
+        names: under which the readings' scores are given; none for their own.
+    """
+
+    run_id: str
+    folder: str
+    protocol: Protocol
+    readings: tuple[Reading, ...]
+    draws: int
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,8 +173,10 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
 
     Returns:
         ``accuracy``: regime -> set -> per cent by seed; ``interval``: the same with mean and half the width of its 95 %
-        interval; ``difference``: curated less each other set, seed by seed; ``seconds``: regime -> set -> ``curation``,
-        ``training``, ``total``; ``images`` and ``steps`` of each.
+        interval over seeds and test images; ``difference``: curated less each other set, image by image and seed by
+        seed, with its ``verdict``; these of the first reading, and of each under ``readings``. Sets that were not
+        trained are ``untrained`` and ``pixels``. ``seconds``: regime -> set -> ``curation``, ``training``, ``total``;
+        ``images`` and ``steps`` of each.
 
     Raises:
         Misuse: an unknown name, no seed, no domain for oracle or without it, a run without curated shards;
@@ -137,6 +188,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     config = provenance.config_of(record, run)
     config = replace(config, machine=replace(config.machine, allow_pipe=asked.allow_pipe))
     _check(asked, config)
+    _refuse_taps(asked, config)
     _refuse_uncurated(run)
     folder = output_dir.place(run, target, out, "against", RECORD)
     opened = open_target(target)
@@ -149,32 +201,41 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     said = {
         "format": FORMAT,
         "version": VERSION,
+        "verdicts": VERDICTS,
         "run": record["run_id"],
         "target": fingerprint,
         "epochs": asked.epochs,
+        "steps": asked.steps,
     }
     output_dir.keep(folder / RECORD, said)
     subsets = run_cells(
         partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
     )
-    trained = run_cells(
-        partial(train, place),
-        _trainings(asked, config, record["run_id"], index),
-        place.out / "trainings",
-        "trainings",
-        asked.processes,
-    )
+    cells = _trainings(asked, config, record["run_id"], index)
+    trained = run_cells(partial(train, place), cells, place.out / "trainings", "trainings", asked.processes)
+    beside = run_cells(partial(look, place), _beside(asked, cells), place.out / "untrained", "untrained")
+    sets = ["curated", *asked.names]
     said = {
-        "sets": ["curated", *asked.names],
+        "sets": sets,
         "seeds": asked.seeds,
         "epochs": epochs_of(asked, config),
         "store": len(index),
         "kept": kept,
-        **report.figures(["curated", *asked.names], asked.seeds, trained, subsets, seconds_spent(run)),
+        **report.figures(asked.regimes, sets, asked.seeds, trained | beside, subsets, seconds_spent(run)),
     }
     publish_json(place.out / "against.json", said)
     publish_bytes(place.out / "against.md", report.page(said).encode())
     return said
+
+
+def usual_taps(run: Path) -> list[str]:
+    """Where a run's network is read, side by side: its pooled features and, where it has stages, the second of them.
+
+    Raises:
+        CurateError: no run.
+    """
+    network = provenance.read_run(run)["configuration"].get("network")
+    return ["pool"] if network == "vae" else ["pool", "layer2:4x4"]
 
 
 def store_of(run: Path, config: ReadyConfig) -> Index:
@@ -210,22 +271,28 @@ def nearest(place: Place, index: Index, count: int) -> Ints:
 
 
 def train(place: Place, cell: Training) -> Result:
-    """Pre-train plainly and score: ``accuracy`` (per cent), ``images``, ``epochs``, ``steps``, ``seconds``."""
+    """Pre-train plainly and score: ``right`` by reading, ``images``, ``epochs``, ``steps``, ``seconds``."""
     own = {"raw": place.config.store, "curated": str(place.run / "curated")}
     shards = own.get(cell.shards, str(place.out / "shards" / cell.shards))
-    length = f"{cell.epochs}-epochs" if cell.steps is None else f"{cell.steps}-steps"
-    to = place.out / "networks" / f"{cell.shards}-{length}-{cell.options['seed']}"
+    to = place.out / "networks" / cell.folder
     options = cell.options | {"device": place.device} | ({"epochs": cell.epochs} if cell.steps is None else {})
     options |= {"allow_pipe": place.config.machine.allow_pipe}
     trained = pretrain(shards, to, options, cell.steps)
-    scored = evaluate(to, place.target, replace(cell.protocol, device=place.device))
     return {
-        "accuracy": round(100 * scored.test_accuracy, 2),
+        **look(place, Look(cell.run_id, cell.folder, cell.protocol, cell.readings, cell.draws)),
         "images": trained.images,
         "epochs": trained.epochs,
         "steps": trained.steps,
         "seconds": trained.seconds,
     }
+
+
+def look(place: Place, cell: Look) -> Result:
+    """Score a network: ``right``, reading -> in how large a share of the draws each test image is told."""
+    opened = open_trained(place.out / "networks" / cell.folder, place.target, open_target(place.target), place.device)
+    found = read(opened, cell.readings, replace(cell.protocol, device=place.device), cell.draws)
+    names = cell.names or tuple(one.name for one in cell.readings)
+    return {"right": {name: [round(x, 6) for x in one.right.tolist()] for name, one in zip(names, found)}}
 
 
 def epochs_of(asked: Asked, config: ReadyConfig) -> int:
@@ -244,25 +311,49 @@ def _subsets(asked: Asked, config: ReadyConfig, run_id: str, kept: int) -> dict[
 
 
 def _trainings(asked: Asked, config: ReadyConfig, run_id: str, index: Index) -> dict[str, Training]:
-    """Seed by seed, so that a noisy machine slows all sets alike."""
-    epochs = epochs_of(asked, config)
-    steps = epochs * -(-len(trainable(fresh_examples(index))) // config.train.batch)
-    how = replace(asked.protocol, device="any")
-    cells = {}
+    """Seed by seed, so that a noisy machine slows all sets alike; equal steps first."""
+    epochs, plain = epochs_of(asked, config), plain_options(config)
+    a_pass = -(-len(trainable(fresh_examples(index))) // config.train.batch)
+    by_steps: dict[str, Any] = {"schedule": "step"}
+    if asked.steps is None and "lr_drops" not in plain:
+        by_steps["lr_drops"] = tuple(drop * a_pass for drop in paper_drops(epochs))
+    lengths = {"steps": (None, asked.steps or epochs * a_pass, by_steps), "epochs": (epochs, None, {})}
+    how, cells = replace(asked.protocol, device="any"), {}
     for seed in range(asked.seeds):
-        for kind in ("curated", *asked.names):
-            shards, options = _shards_of(kind, seed), plain_options(config) | {"seed": seed}
-            cells[cell_name(kind, "epochs", seed)] = Training(run_id, shards, epochs, None, options, how)
-            if kind != "raw":  # of the raw store, so many steps are so many epochs
-                cells[cell_name(kind, "steps", seed)] = Training(run_id, shards, None, steps, options, how)
+        for regime in asked.regimes:
+            of_epochs, of_steps, schedule = lengths[regime]
+            for kind in ("curated", *asked.names):
+                if (regime, kind) == ("epochs", "raw"):
+                    continue  # of the raw store, so many steps are so many epochs
+                own = plain | schedule | {"seed": seed}
+                cells[cell_name(kind, regime, seed)] = Training(
+                    run_id, _shards_of(kind, seed), of_epochs, of_steps, own, how, asked.looks, asked.draws
+                )
     return cells
+
+
+def _beside(asked: Asked, cells: dict[str, Training]) -> dict[str, Look]:
+    """What no training gives, of each seed's network as it was drawn."""
+    found = {}
+    for seed in range(asked.seeds):
+        cell = cells[cell_name("curated", "steps", seed)]
+        how, names = replace(cell.protocol, epoch=0, patience=None), tuple(one.name for one in asked.looks)
+        pixels = tuple(replace(one, tap=PIXELS) for one in asked.looks)
+        found[f"untrained-{seed}"] = Look(cell.run_id, cell.folder, how, asked.looks, asked.draws)
+        found[f"pixels-{seed}"] = Look(cell.run_id, cell.folder, how, pixels, asked.draws, names)
+    return found
 
 
 def plain_options(config: ReadyConfig) -> dict[str, Any]:
     """A run's options that a plain training has too, but for its length; a rate that never drops stays so."""
     kinds = (ImageConfig, NetworkConfig, TrainConfig)
-    shared = {"pretext", *(item.name for kind in kinds for item in fields(kind))} - {"epochs", "lr_drops"}
-    options = {name: value for name, value in to_options(config).items() if name in shared}
+    shared = {"pretext", *(item.name for kind in kinds for item in fields(kind))} - {
+        "epochs",
+        "lr_drops",
+        "schedule",
+        "steps",
+    }
+    options = {name: value for name, value in provenance.identity(config, "", "")["options"].items() if name in shared}
     return options | {"workers": config.machine.workers} | ({"lr_drops": ()} if config.train.lr_drops == () else {})
 
 
@@ -276,10 +367,21 @@ def _check(asked: Asked, config: ReadyConfig) -> None:
         raise Misuse(f"--against {','.join(asked.names)}: expected some of {', '.join(OTHERS)}, each once")
     if asked.seeds < 1:
         raise Misuse(f"--seeds {asked.seeds}: expected at least 1")
+    if asked.steps is not None and asked.epochs is not None:
+        raise Misuse("--steps and --epochs both say how long to train; give one")
+    if len({reading.name for reading in asked.looks}) < len(asked.looks):
+        raise Misuse("--tap, --labels-per-class: each once")
     if "oracle" in asked.names and not (asked.domain or config.domain):
         raise Misuse("--against oracle: the run was told no domain; name the target's own in the store with --domain")
     if asked.domain and "oracle" not in asked.names:
         raise Misuse(f"--domain {asked.domain}: only for --against oracle; add that, or leave it out")
+
+
+def _refuse_taps(asked: Asked, config: ReadyConfig) -> None:
+    """Try every tap on one blank image, before anything is trained."""
+    network, side = network_of(config).eval(), config.images.crop
+    for reading in asked.looks:
+        at_tap(network, torch.zeros(1, config.images.channels, side, side), reading.tap)
 
 
 def _refuse_uncurated(run: Path) -> None:

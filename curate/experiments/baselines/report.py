@@ -6,59 +6,66 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from curate.experiments.sweep import Result
 from curate.experiments.text_tables import Sheet, markdown, number
+from curate.stats import paired
 
-TITLES = {"epochs": "As many epochs of each", "steps": "As many steps of each, the raw store's"}
-LEVEL = 0.95
+TITLES = {"steps": "As many steps of each", "epochs": "As many epochs of each"}
+#: What is not trained, and stands beside every set.
+UNTRAINED = ("untrained", "pixels")
 
 
 def cell_name(kind: str, regime: str, seed: int) -> str:
-    """Of a training: curated-epochs-0."""
-    return f"{kind}-{regime}-{seed}"
+    """Of a training: curated-epochs-0; of what is not trained: pixels-0."""
+    return f"{kind}-{seed}" if kind in UNTRAINED else f"{kind}-{regime}-{seed}"
 
 
 def figures(
-    sets: Sequence[str], seeds: int, trained: Mapping[str, Result], subsets: Mapping[str, Result], curation: float
+    regimes: Sequence[str],
+    sets: Sequence[str],
+    seeds: int,
+    scored: Mapping[str, Result],
+    subsets: Mapping[str, Result],
+    curation: float,
 ) -> dict[str, Any]:
     """What against.json says of the trainings.
 
     Args:
+        regimes: of `TITLES`.
         sets: names, the curated one first.
-        trained: of each cell, by `cell_name`; the raw store has those of equal epochs alone.
+        scored: of each cell, by `cell_name`, of what is not trained, too; of the raw store equal epochs may lack, where
+            they are the same as equal steps.
         subsets: what making each subset took, by its name.
         curation: seconds of the run.
     """
-    said: dict[str, Any] = {key: {} for key in ("accuracy", "interval", "difference", "seconds", "images", "steps")}
-    for regime in TITLES:
-        cells = {kind: _cells(trained, kind, regime, seeds) for kind in sets}
-        values = {kind: [cell["accuracy"] for cell in row] for kind, row in cells.items()}
-        said["accuracy"][regime] = values
-        said["interval"][regime] = {kind: interval(row) for kind, row in values.items()}
-        said["difference"][regime] = {
-            kind: interval([ours - theirs for ours, theirs in zip(values[sets[0]], row)])
-            for kind, row in values.items()
-            if kind != sets[0]
-        }
-        said["seconds"][regime] = {kind: costs(kind, row, subsets, curation) for kind, row in cells.items()}
-        said["images"][regime] = {kind: row[0]["images"] for kind, row in cells.items()}
-        said["steps"][regime] = {kind: row[0]["steps"] for kind, row in cells.items()}
-    return said
+    said: dict[str, Any] = {key: {} for key in ("seconds", "images", "steps")}
+    readings: dict[str, dict[str, Any]] = {}
+    for regime in regimes:
+        cells = {kind: _cells(scored, kind, regime, seeds) for kind in (*sets, *UNTRAINED)}
+        trained = {kind: cells[kind] for kind in sets}
+        said["seconds"][regime] = {kind: costs(kind, row, subsets, curation) for kind, row in trained.items()}
+        said["images"][regime] = {kind: row[0]["images"] for kind, row in trained.items()}
+        said["steps"][regime] = {kind: row[0]["steps"] for kind, row in trained.items()}
+        for name in cells[sets[0]][0]["right"]:
+            right = {kind: [cell["right"][name] for cell in row] for kind, row in cells.items()}
+            for key, value in compared(right, sets[0]).items():
+                readings.setdefault(name, {}).setdefault(key, {})[regime] = value
+    return {**next(iter(readings.values())), "readings": readings, **said}
 
 
-def interval(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean of one value a seed, and half the width of its 95 % t-interval, None of a single value.
+def compared(right: Mapping[str, Sequence[Sequence[float]]], ours: str) -> dict[str, Any]:
+    """Accuracies, intervals and differences of sets, from a row of test images a seed; nothing is rounded."""
+    differences = {kind: paired.difference(right[ours], rows) for kind, rows in right.items() if kind != ours}
+    return {
+        "accuracy": {kind: [100 * sum(row) / len(row) for row in rows] for kind, rows in right.items()},
+        "interval": {kind: _plain(paired.estimate(rows)) for kind, rows in right.items()},
+        "difference": {kind: _plain(found) | {"verdict": paired.words(found)} for kind, found in differences.items()},
+    }
 
-    >>> interval([1.0, 2.0, 3.0])
-    {'mean': 2.0, 'half_width': 2.48}
-    """
-    mean = round(float(np.mean(values)), 2)
-    if len(values) < 2:
-        return {"mean": mean, "half_width": None}
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return {"mean": mean, "half_width": round(float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error, 2)}
+
+def _plain(found: paired.Estimate) -> dict[str, Any]:
+    return {"mean": found.mean, "half_width": found.half_width, "images": found.images}
 
 
 def costs(kind: str, cells: Sequence[Result], subsets: Mapping[str, Result], curation: float) -> dict[str, float]:
@@ -75,36 +82,39 @@ def costs(kind: str, cells: Sequence[Result], subsets: Mapping[str, Result], cur
 
 def page(said: Mapping[str, Any]) -> str:
     """against.json for people."""
+    images = next(iter(said["interval"][next(iter(said["steps"]))].values()))["images"]
     opening = (
-        f"{said['kept']:,} of {said['store']:,} images were kept. Accuracy of logistic regression on test, per cent: "
-        f"mean and 95 % interval over {said['seeds']} seed(s); differences are taken seed by seed. Equal epochs: "
-        f"{said['epochs']}. Seconds: choosing the images, and one training."
+        f"{said['kept']:,} of {said['store']:,} images were kept. Accuracy of logistic regression on {images:,} test "
+        f"images, per cent: mean and 95 % interval over {said['seeds']} seed(s) and these images; differences are "
+        "taken image by image and seed by seed. Untrained: the network as it was drawn, its batch norms calibrated; "
+        "pixels: the image itself at 9x9. A verdict is of this budget: longer training wants less choosing. Seconds: "
+        "choosing the images, and one training."
     )
-    return markdown("Did curation pay?", [opening], [sheet(said, regime) for regime in TITLES])
+    sheets = [sheet(said, regime, name) for regime in said["steps"] for name in said["readings"]]
+    return markdown("Did curation pay?", [opening], sheets)
 
 
-def sheet(said: Mapping[str, Any], regime: str) -> Sheet:
+def sheet(said: Mapping[str, Any], regime: str, reading: str) -> Sheet:
     """A line a set, and what follows for the curated one."""
-    rows = []
-    for kind, found in said["interval"][regime].items():
-        seconds, less = said["seconds"][regime][kind], said["difference"][regime].get(kind)
-        counts = (number(said[key][regime][kind], 0) for key in ("images", "steps"))
-        spent = (number(seconds[part], 1) for part in ("curation", "training", "total"))
-        rows.append((kind, shown(found), "" if less is None else shown(less), *counts, *spent))
+    found, rows = said["readings"][reading], []
+    for kind, interval in found["interval"][regime].items():
+        seconds, less = said["seconds"][regime].get(kind, {}), found["difference"][regime].get(kind)
+        counts = (number(said[key][regime].get(kind), 0) for key in ("images", "steps"))
+        spent = (number(seconds.get(part), 1) for part in ("curation", "training", "total"))
+        rows.append((kind, shown(interval), "" if less is None else shown(less), *counts, *spent))
     header = ("shards", "accuracy", "curated less this", "images", "steps", "choosing s", "training s", "total s")
-    return Sheet(TITLES[regime], header, tuple(rows), tuple(verdicts(said, regime)))
+    return Sheet(f"{TITLES[regime]}: {reading}", header, tuple(rows), tuple(verdicts(said, regime, reading)))
 
 
-def verdicts(said: Mapping[str, Any], regime: str) -> list[str]:
+def verdicts(said: Mapping[str, Any], regime: str, reading: str) -> list[str]:
     """Whether the curated shards are better than each other set, and what more or less they cost."""
-    seconds = said["seconds"][regime]
-    lines = []
-    for kind, less in said["difference"][regime].items():
-        mean, half = less["mean"], less["half_width"]
-        told = half is not None and abs(mean) > half
-        better = ("better" if mean > 0 else "worse") if told else "not told apart in accuracy"
-        more = seconds["curated"]["total"] - seconds[kind]["total"]
-        lines.append(f"curated against {kind}: {better}; {abs(more):,.1f} s {'more' if more > 0 else 'less'} in all")
+    seconds, lines = said["seconds"][regime], []
+    for kind, less in said["readings"][reading]["difference"][regime].items():
+        line = f"curated against {kind}: {less['verdict']}"
+        if kind in seconds:
+            more = seconds["curated"]["total"] - seconds[kind]["total"]
+            line += f"; {abs(more):,.1f} s {'more' if more > 0 else 'less'} in all"
+        lines.append(line)
     return lines
 
 
@@ -118,6 +128,7 @@ def shown(found: Mapping[str, float | None]) -> str:
     return f"{number(found['mean'])}{half}"
 
 
-def _cells(trained: Mapping[str, Result], kind: str, regime: str, seeds: int) -> list[Result]:
-    names = (cell_name(kind, "epochs" if kind == "raw" else regime, seed) for seed in range(seeds))
-    return [trained[name] for name in names]
+def _cells(scored: Mapping[str, Result], kind: str, regime: str, seeds: int) -> list[Result]:
+    """Of a set, by seed; equal epochs of the raw store may be its equal steps."""
+    names = [cell_name(kind, regime, seed) for seed in range(seeds)]
+    return [scored[name] if name in scored else scored[cell_name(kind, "steps", n)] for n, name in enumerate(names)]

@@ -1,14 +1,13 @@
 """The demo's images, from what scikit-learn ships: handwritten digits, and patches of two photographs.
 
-The target is digits with labels; the source is other digits, without theirs, among as many patches. Which example is
-which is recorded beside the shards, for scoring only: keys say nothing, and no engine reads the record.
+The target is digits with labels; the store is other digits, without theirs, among nineteen times as many patches. Which
+example is which is recorded beside the shards, for scoring only: keys say nothing, and no engine reads the record.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,32 +22,26 @@ from curate.ledger import table_file
 from shards.io.atomic import publish_bytes, publishing, publishing_folder
 from shards.tar.writer import write_shards
 
-#: Images of each kind in the source, and labelled images of the target's splits.
-SOURCE, SPLITS = 700, {"train": 400, "val": 200, "test": 497}
+#: Images of each kind in the store, and labelled images of the target's splits.
+DIGITS, PATCHES, SPLITS = 700, 13_300, {"train": 400, "val": 200, "test": 497}
+#: Side of an image in pixels, and of the square of a photograph that is reduced to it.
+SIDE, SQUARE = 16, 32
 #: Small shards, so that there are several.
-SHARD_SIZE = 250_000
+SHARD_SIZE = 4_000_000
 
 _DOMAINS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("key", "domain")])
 
 Picture = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Side of an image in pixels, and of the square of a photograph that is reduced to it."""
-
-    side: int
-    patch: int
-
-
-def pack(out: Path, sizes: Sizes, seed: int) -> None:
+def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
     """Write ``out``/source, ``out``/target and ``out``/domains.parquet, each once."""
     digits = load_digits()
     places = np.arange(len(digits.target))
-    rest, source = train_test_split(places, test_size=SOURCE, random_state=seed, stratify=digits.target)
+    rest, source = train_test_split(places, test_size=DIGITS, random_state=seed, stratify=digits.target)
     if not (out / "source").exists():
-        pictures = [_digit(digits.images[i], sizes.side) for i in source] + list(_patches(sizes, seed))
-        domains = np.array(["digit"] * SOURCE + ["patch"] * SOURCE)
+        pictures = [_digit(digits.images[i]) for i in source] + list(_patches(seed, patches))
+        domains = np.array(["digit"] * DIGITS + ["patch"] * patches)
         turn = np.random.default_rng(seed).permutation(len(pictures))
         with publishing(out / "domains.parquet") as file:
             keys = [f"{place:05d}" for place in range(len(turn))]
@@ -61,7 +54,7 @@ def pack(out: Path, sizes: Sizes, seed: int) -> None:
             for name, chosen in _split(rest, digits.target, seed).items():
                 samples = (
                     [
-                        (f"{i:05d}.png", _png(_digit(digits.images[i], sizes.side))),
+                        (f"{i:05d}.png", _png(_digit(digits.images[i]))),
                         (f"{i:05d}.cls", b"%d" % digits.target[i]),
                     ]
                     for i in chosen
@@ -84,21 +77,21 @@ def _split(rest: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], seed: int
     return {"train": train, "val": val, "test": test}
 
 
-def _digit(image: npt.NDArray[np.float64], side: int) -> Picture:
-    """8 x 8 in 0..16 -> side x side in 0..255."""
+def _digit(image: npt.NDArray[np.float64]) -> Picture:
+    """8 x 8 in 0..16 -> SIDE x SIDE in 0..255."""
     pixels = np.round(image * (255 / 16)).astype(np.uint8)
-    return np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
+    return np.asarray(Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BICUBIC))
 
 
-def _patches(sizes: Sizes, seed: int) -> Iterator[Picture]:
+def _patches(seed: int, count: int) -> Iterator[Picture]:
     """Random squares of the two photographs in turn, grey, reduced."""
     photographs = [np.asarray(Image.fromarray(image).convert("L")) for image in load_sample_images().images]
     rng = np.random.default_rng([seed, 1])
-    for i in range(SOURCE):
+    for i in range(count):
         photograph = photographs[i % len(photographs)]
-        top, left = (int(rng.integers(side - sizes.patch + 1)) for side in photograph.shape)
-        square = photograph[top : top + sizes.patch, left : left + sizes.patch]
-        yield np.asarray(Image.fromarray(square).resize((sizes.side, sizes.side), Image.Resampling.BOX))
+        top, left = (int(rng.integers(side - SQUARE + 1)) for side in photograph.shape)
+        square = photograph[top : top + SQUARE, left : left + SQUARE]
+        yield np.asarray(Image.fromarray(square).resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
 def _png(picture: Picture) -> bytes:

@@ -1,11 +1,15 @@
-"""The whole of curate on small real images in minutes: pack, weigh, prune, rewrite, verify, pre-train, score, draw.
+"""The whole of curate on small real images in a minute or two: pack, choose, rewrite, verify, pre-train, score, draw.
 
-Settings are those of METHOD.md, section 10, for digits; beside them runs the paper's own rule, for comparison.
+Settings are those of METHOD.md, section 11: the classifier chooses, and four sets are trained on alike, with as many
+steps of each. Beside it the images are weighed by BDW, and by the paper's own rule, for comparison.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +22,17 @@ from sklearn.metrics import roc_auc_score
 from curate.config.schema import from_options
 from curate.data.decode import Decoder
 from curate.data.image_store import ImageStore, Shelf
+from curate.data.target import open_target
 from curate.errors import CurateError, Misuse
-from curate.experiments.baselines import trials as comparison
+from curate.evaluation.evaluate import Protocol
+from curate.evaluation.readings import PIXELS, Reading, read
+from curate.evaluation.trained import open_trained
+from curate.experiments.baselines import report, trials
 from curate.experiments.demo import data
-from curate.experiments.sweep import one_thread, said_in
+from curate.experiments.sweep import Result, one_thread, run_cells, said_in
 from curate.ledger import ledger
-from curate.ledger.metrics import seconds_spent
-from curate.progress import Bar
+from curate.progress import Bar, Progress
+from curate.runs.pretrain import pretrain
 from curate.runs.run import run
 from curate.stats import plots
 from shards.indexing import index as shard_index
@@ -32,16 +40,17 @@ from shards.io import shard_set
 from shards.io.json_files import publish_json
 from shards.rewriting.verify import verify
 
-#: The store's side and patch, and how it is weighed, by pretext.
-SIZES = {"reconstruction": data.Sizes(16, 32), "rotation": data.Sizes(32, 128)}
-WEIGH: dict[str, dict[str, Any]] = {
+#: How images are chosen without training: by one untrained network.
+CHOOSE: dict[str, Any] = {"method": "classifier", "encoder": "untrained", "nets": 1, "colour": "grey"}
+#: How they are weighed by BDW, by pretext.
+BELIEF: dict[str, dict[str, Any]] = {
     "reconstruction": {
         "meta_loss": "self-supervised",
         "size": 16,
         "crop": 16,
         "lr": 1e-4,
         "momentum": 0.9,
-        "epochs": 12,
+        "epochs": 3,
         "batch": 64,
         "target_batch": 64,
         "eta_scale": "history",
@@ -54,13 +63,13 @@ WEIGH: dict[str, dict[str, Any]] = {
         "norm": "group",
         "width": 8,
         "colour": "grey",
-        "size": 32,
-        "crop": 32,
+        "size": 16,
+        "crop": 16,
         "mirror": False,
         "lr": 0.01,
         "lr_drops": (),
         "momentum": 0.9,
-        "epochs": 6,
+        "epochs": 2,
         "batch": 32,
         "target_batch": 32,
         "eta_scale": "history",
@@ -71,51 +80,91 @@ WEIGH: dict[str, dict[str, Any]] = {
     },
 }
 PAPER_RULE = {"eta_scale": "raw", "eta": 100.0, "reference": "none", "meta_average": 0.0, "expected_gradient": False}
-#: The plain training that the three sets are compared by.
+#: The plain training that the sets are compared by, each for so many steps.
 PRETRAIN: dict[str, Any] = {
-    "pretext": "rotation",
+    "pretext": "simclr",
     "network": "small",
+    "width": 16,
+    "stem_stride": 2,
     "colour": "grey",
-    "width": 8,
     "size": 16,
     "crop": 16,
     "mirror": False,
-    "epochs": 8,
-    "batch": 32,
-    "lr": 0.05,
+    "batch": 64,
+    "lr": 0.1,
+    "schedule": "cosine",
     "workers": 0,
 }
-SEEDS = 3
+STEPS, SEEDS = 240, 3
+#: Of each: labels a class, and draws of them.
+LABELS, DRAWS = 5, 10
+#: Where networks are read: the tap of the verdict, and another beside it.
+TAPS = ("pool", "layer2:4x4")
+SETS = ("raw", "random", "curated", "in_domain")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A cell: a plain training on a set, and its scores."""
+
+    shards: str
+    seed: int
+    steps: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """A cell: a run of BDW on the store."""
+
+    name: str
+    seed: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A cell: what no training gives: the network of a seed as it was drawn, or the pixels."""
+
+    name: str
+    seed: int
 
 
 def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str, Any]:
     """Run it all in ``out`` and return what results.json says.
 
+    Args:
+        pretext: of the weighing by BDW.
+
     Raises:
         Misuse: ``out`` holds something else, or a demo with other settings.
         CurateError: the curated shards do not verify.
     """
-    started = time.perf_counter()
+    clock = Clock()
     one_thread()
-    claim(out, {"pretext": pretext, "seed": seed})
-    data.pack(out, SIZES[pretext], seed)
-    bdw_seconds = weigh(out, pretext, seed)
+    claim(out, {"demo": "a twentieth", "pretext": pretext, "seed": seed})
+    data.pack(out, seed)
+    clock.lap("pack")
     index = shard_index.build(shard_set.resolve(out / "source"))[0]
+    select(out, CHOOSE, "run", seed, Bar("classifier"))
     prove(out / "run" / "curated", index)
-    weights = ledger.read_final(out / "run")
-    figures(out, weights, index, SIZES[pretext].side)
-    trials = pretrain_all(out, index, weights, seed)
-    scores = {name: comparison.accuracy(done) for name, done in trials.items()}
-    times = {"bdw": bdw_seconds, **{name: comparison.seconds(done) for name, done in trials.items()}}
+    clock.lap("classifier")
+    chosen = ledger.read_final(out / "run")
+    subsets(out, index, chosen, seed)
+    done = compute(out, pretext, seed)
+    clock.lap("trainings")
+    figures(out, chosen, ledger.read_final(out / "bdw"), index)
     results = {
-        **by_domain(out, weights),
-        "accuracy": {name: round(mean, 4) for name, (mean, _) in scores.items()},
-        "accuracy_std": {name: round(deviation, 4) for name, (_, deviation) in scores.items()},
-        "seconds": {name: round(x, 2) for name, x in (times | {"total": time.perf_counter() - started}).items()},
-        "steps": {name: done[0].trained.steps for name, done in trials.items()},
-        "pretext_loss": {name: round(comparison.loss(done), 4) for name, done in trials.items()},
+        **by_domain(out, chosen),
+        **scores(done),
+        "seconds": clock.seconds | {"total": round(sum(clock.seconds.values()), 1)},
+        "cpu_seconds": clock.cpu | costs(done),
+        "steps": STEPS,
+        "labels": LABELS,
+        "seeds": SEEDS,
         "source": len(index),
-        "kept": int(np.count_nonzero(weights["kept"])),
+        "kept": int(np.count_nonzero(chosen["kept"])),
+        "bdw": by_domain(out, ledger.read_final(out / "bdw")),
         "paper_rule": by_domain(out, ledger.read_final(out / "paper-rule")),
         "pretext": pretext,
         "seed": seed,
@@ -124,13 +173,25 @@ def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str,
     return results
 
 
-def weigh(out: Path, pretext: str, seed: int) -> float:
-    """The two runs: ours in ``run``, the paper's rule in ``paper-rule``. Returns the seconds of the first."""
-    options = {**WEIGH[pretext], "pretext": pretext, "seed": seed, "workers": 0}
-    options |= {"store": str(out / "source"), "target": str(out / "target")}
-    run(from_options(options), out / "run", Bar("weigh"))
-    run(from_options({**options, **PAPER_RULE}), out / "paper-rule", Bar("paper's rule"))
-    return seconds_spent(out / "run")
+class Clock:
+    """Seconds that have passed by part, and those of this process's processor."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        self._last = time.perf_counter(), time.process_time()
+
+    def lap(self, part: str) -> None:
+        """End a part."""
+        now = time.perf_counter(), time.process_time()
+        self.seconds[part], self.cpu[part] = (round(b - a, 2) for a, b in zip(self._last, now))
+        self._last = now
+
+
+def select(out: Path, options: dict[str, Any], name: str, seed: int, said: Progress | None = None) -> None:
+    """A run on the store, in ``out``/NAME."""
+    where = {"store": str(out / "source"), "target": str(out / "target"), "seed": seed, "workers": 0}
+    run(from_options(options | where), out / name, said)
 
 
 def prove(curated: Path, index: shard_index.Index) -> None:
@@ -144,43 +205,114 @@ def prove(curated: Path, index: shard_index.Index) -> None:
         raise CurateError(f"{curated}: does not verify: {faults[0]}")
 
 
-def pretrain_all(
-    out: Path, index: shard_index.Index, weights: pa.Table, seed: int
-) -> dict[str, list[comparison.Trial]]:
-    """Plain rotation training on the raw source, the curated shards, and as many random images."""
-    kept = int(np.count_nonzero(weights["kept"]))
-    sets = {
-        "raw": str(out / "source"),
-        "curated": str(out / "run" / "curated"),
-        "random": str(comparison.random_subset(index, kept, seed, out / "random")),
+def subsets(out: Path, index: shard_index.Index, chosen: pa.Table, seed: int) -> None:
+    """What the curated shards are compared with: as many random images, others for each seed, and all digits."""
+    kept = int(np.count_nonzero(chosen["kept"]))
+    digits = np.flatnonzero(data.domains_of(out, index.table["key"]) == "digit")
+    for number in range(SEEDS):
+        if not (out / f"random-{number}").exists():
+            trials.random_subset(index, kept, seed + number, out / f"random-{number}")
+    if not (out / "in_domain").exists():
+        trials.subset(index, digits, out / "in_domain")
+
+
+def compute(out: Path, pretext: str, seed: int) -> dict[str, Result]:
+    """Every set with every seed, BDW by both rules, two cells at a time; then what stands beside them."""
+    belief = BELIEF[pretext] | {"pretext": pretext}
+    cells: dict[str, Training | Weighing] = {
+        f"{name}-{number}": Training(name, number, STEPS, PRETRAIN) for number in range(SEEDS) for name in SETS
     }
-    return comparison.compare(sets, str(out / "target"), out / "pretrain", PRETRAIN, SEEDS)
+    cells |= {"bdw": Weighing("bdw", seed, belief), "paper_rule": Weighing("paper-rule", seed, belief | PAPER_RULE)}
+    done = run_cells(partial(work, out), cells, out / "cells", "trainings", min(2, len(os.sched_getaffinity(0))))
+    beside = {f"untrained-{number}": Look("untrained", number) for number in range(SEEDS)}
+    beside["pixels"] = Look("pixels", 0)
+    done |= run_cells(partial(look, out), beside, out / "cells", "untrained")
+    return done | {f"pixels-{number}": done["pixels"] for number in range(SEEDS)}  # the same labels, so the same score
+
+
+def work(out: Path, cell: Training | Weighing) -> Result:
+    """Train and score, or weigh; ``cpu_seconds`` of this process."""
+    busy = time.process_time()
+    found: Result = {}
+    if isinstance(cell, Training):
+        found = train(out, cell)
+    else:
+        select(out, cell.options, cell.name, cell.seed)
+    return found | {"cpu_seconds": round(time.process_time() - busy, 2)}
+
+
+def train(out: Path, cell: Training) -> Result:
+    """Pre-train plainly and score: ``right`` by tap, ``loss``."""
+    own = {"raw": "source", "curated": "run/curated", "random": f"random-{cell.seed}"}
+    to = out / "pretrain" / f"{cell.shards}-{cell.seed}"
+    said = pretrain(str(out / own.get(cell.shards, cell.shards)), to, cell.options | {"seed": cell.seed}, cell.steps)
+    return {"right": _right(out, to, TAPS), "loss": said.loss}
+
+
+def look(out: Path, cell: Look) -> Result:
+    """The same of the network as it was drawn, and of the pixels, which have one tap."""
+    taps = TAPS if cell.name == "untrained" else (PIXELS,) * len(TAPS)
+    return {"right": _right(out, out / "pretrain" / f"raw-{cell.seed}", taps, 0)}
+
+
+def _right(out: Path, network: Path, taps: tuple[str, ...], epoch: int | None = None) -> dict[str, list[float]]:
+    opened = open_trained(network, str(out / "target"), open_target(out / "target"), "cpu")
+    found = read(opened, [Reading(tap, LABELS) for tap in taps], Protocol(epoch=epoch, device="cpu"), DRAWS)
+    return {tap: [round(x, 6) for x in one.right.tolist()] for tap, one in zip(TAPS, found)}
+
+
+def scores(trained: dict[str, Result]) -> dict[str, Any]:
+    """Accuracy of each set, its deviation over the seeds, and what the curated set has more than each other."""
+    found = {}
+    for tap in TAPS:
+        names = (*SETS, *report.UNTRAINED)
+        right = {name: [trained[f"{name}-{seed}"]["right"][tap] for seed in range(SEEDS)] for name in names}
+        found[tap] = report.compared(right, "curated")
+    first = found[TAPS[0]]
+    return {
+        "accuracy": {name: round(np.mean(values) / 100, 4) for name, values in first["accuracy"].items()},
+        "accuracy_std": {name: round(np.std(values, ddof=1) / 100, 4) for name, values in first["accuracy"].items()},
+        "by_tap": found,
+        "pretext_loss": {
+            name: round(np.mean([trained[f"{name}-{seed}"]["loss"] for seed in range(SEEDS)]), 4) for name in SETS
+        },
+    }
+
+
+def costs(done: dict[str, Result]) -> dict[str, float]:
+    """Processor seconds of one training of each set, its score included, and of each weighing."""
+    of = {name: [done[f"{name}-{number}"]["cpu_seconds"] for number in range(SEEDS)] for name in SETS}
+    of |= {name: [done[name]["cpu_seconds"]] for name in ("bdw", "paper_rule")}
+    return {name: round(float(np.mean(each)), 2) for name, each in of.items()}
 
 
 def table(results: dict[str, Any], out: Path) -> str:
     """results.json for people, and what to open next."""
-    seconds, paper = results["seconds"], results["paper_rule"]
+    seconds, taps = results["cpu_seconds"], results["by_tap"]
     lines = [
-        f"weighed {results['source']:,} images in {seconds['bdw']:.0f} s, kept {results['kept']:,}",
+        f"{results['source']:,} images, 5 % of them digits; the classifier kept {results['kept']:,}",
         "",
-        "                     digits kept   patches kept   AUROC of E[w]",
-        _kept_line("curate", results),
-        _kept_line("plain rule, eta 100", paper),
-        "",
-        "plain pre-training   test accuracy          steps   rotation loss at the end   seconds",
+        f"plain pre-training, {results['steps']} steps of each; test accuracy with {results['labels']} labels a class",
+        "                      pool              curated less this           layer2:4x4     CPU s",
     ]
-    for name in ("raw", "curated", "random"):
+    shown = {"raw": "raw", "random": "random", "curated": "curated", "in_domain": "all digits"}
+    for name in (*SETS, *report.UNTRAINED):
         score = f"{results['accuracy'][name]:.1%} +- {results['accuracy_std'][name]:.1%}"
-        loss = results["pretext_loss"][name]
-        lines.append(f"  {name:<18} {score:<20} {results['steps'][name]:>7,} {loss:>26.3f} {seconds[name]:>9.1f}")
+        less = taps[TAPS[0]]["difference"].get(name)
+        verdict = "" if less is None else f"{less['mean']:+.1f} +- {less['half_width']:.1f}: {less['verdict']}"
+        second = "" if name == "pixels" else f"{np.mean(taps[TAPS[1]]['accuracy'][name]):.1f}%"
+        spent = f"{seconds[name]:.1f}" if name in seconds else ""
+        lines.append(f"  {shown.get(name, name):<20}{score:<18}{verdict:<28}{second:>10}{spent:>10}".rstrip())
+    lines += ["", "who is kept             digits   patches    AUROC     CPU s"]
+    rows = {"classifier": results, "bdw": results["bdw"], "paper_rule": results["paper_rule"]}
+    names = {"classifier": "classifier", "bdw": f"BDW ({results['pretext']})", "paper_rule": "  paper's rule, eta 100"}
+    for key, found in rows.items():
+        spent = f"{seconds[key]:.1f}" if key in seconds else ""
+        kept = f"{found['kept_in_domain']:>7.1%}{found['kept_out_of_domain']:>10.1%}"
+        lines.append(f"  {names[key]:<20}{kept:>19}{found['auroc']:>9.4f}{spent:>10}".rstrip())
     opened = ["kept-and-pruned.png", "weights-by-domain.png", "beliefs.png", "run/weights.parquet", "run/curated/"]
     lines += ["", "open next:", *(f"  {out / name}" for name in opened)]
     return "\n".join(lines)
-
-
-def _kept_line(name: str, found: dict[str, float]) -> str:
-    inside, outside, auroc = found["kept_in_domain"], found["kept_out_of_domain"], found["auroc"]
-    return f"  {name:<19}{inside:>11.1%}   {outside:>12.1%}   {auroc:>13.4f}"
 
 
 def claim(out: Path, settings: dict[str, Any]) -> None:
@@ -211,24 +343,22 @@ def by_domain(out: Path, weights: pa.Table) -> dict[str, float]:
     }
 
 
-def figures(out: Path, weights: pa.Table, index: shard_index.Index, side: int) -> None:
-    """The three pictures that a person looks at first."""
-    domain = data.domains_of(out, weights["key"])
-    mean, a, b = (weights[name].to_numpy() for name in ("mean", "a", "b"))
-    plots.histogram_of_means(out / "weights-by-domain.png", mean, domain)
-    plots.density_of_beliefs(out / "beliefs.png", a, b, domain)
-    kept, rows = weights["kept"].to_numpy(), weights["row"].to_numpy()
-    shown = [_some(index, rows[mask], mean[mask], side) for mask in (kept, ~kept)]
-    plots.picture_grid(out / "kept-and-pruned.png", kept=shown[0], pruned=shown[1])
+def figures(out: Path, chosen: pa.Table, believed: pa.Table, index: shard_index.Index) -> None:
+    """The three pictures that a person looks at first: the classifier's weights, BDW's beliefs, and who was kept."""
+    mean, domain = chosen["mean"].to_numpy(), data.domains_of(out, chosen["key"])
+    kept, rows = chosen["kept"].to_numpy(), chosen["row"].to_numpy()
+    plots.histogram_of_means(out / "weights-by-domain.png", mean, domain, round(float(mean[kept].min()), 3), "score")
+    a, b = (believed[name].to_numpy() for name in ("a", "b"))
+    plots.density_of_beliefs(out / "beliefs.png", a, b, data.domains_of(out, believed["key"]))
+    shown = [_some(index, rows[mask], mean[mask]) for mask in (kept, ~kept)]
+    plots.picture_grid(out / "kept-and-pruned.png", kept=shown[0], pruned=shown[1], measure="score")
 
 
-def _some(
-    index: shard_index.Index, rows: npt.NDArray[np.int64], means: npt.NDArray[np.float32], side: int
-) -> plots.Pictures:
-    """Thirty of these images, evenly over their rank by E[w], the highest first."""
+def _some(index: shard_index.Index, rows: npt.NDArray[np.int64], means: npt.NDArray[np.float32]) -> plots.Pictures:
+    """Thirty of these images, evenly over their rank by weight, the highest first."""
     ranked = np.argsort(-means, kind="stable")
     chosen = ranked[np.unique(np.linspace(0, max(0, len(ranked) - 1), 30).astype(int))] if len(ranked) else ranked
     by_row = np.sort(chosen)
-    store = ImageStore(Shelf.whole(index), Decoder(side, "grey"), 0, 0, torch.device("cpu"))
+    store = ImageStore(Shelf.whole(index), Decoder(data.SIDE, "grey"), 0, 0, torch.device("cpu"))
     pixels = dict(zip(by_row.tolist(), (x for batch in store.sample(rows[by_row]) for x in batch.squeeze(1).numpy())))
     return plots.Pictures([pixels[place] for place in chosen.tolist()], means[chosen])
