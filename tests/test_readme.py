@@ -30,14 +30,14 @@ def blocks(language):
 
 def test_every_verb_has_its_row_in_order():
     """The table of the verbs is the command line's own list; a verb with parts has a row for each."""
-    rows = re.findall(r"^\| `curate (\w+)", README, re.MULTILINE)
+    rows = re.findall(r"^\| `curate ([\w-]+)", README, re.MULTILINE)
     assert list(dict.fromkeys(rows)) == list(VERBS)
 
 
 def test_every_option_that_is_named_exists():
     """`--name` in a `curate VERB` example or row is an option of that verb."""
     context = command.make_context("curate", ["--help"], resilient_parsing=True)
-    for verb, rest in re.findall(r"`curate (\w+)([^`]*)`", README):
+    for verb, rest in re.findall(r"`curate ([\w-]+)([^`]*)`", README):
         found = command.get_command(context, verb)
         if verb in GROUPS and rest.split():
             part = rest.split()[0]

@@ -18,8 +18,9 @@ from curate.data.decode import Decoder
 from curate.data.target import load_split, open_target
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.evaluation import logistic
-from curate.evaluation.evaluate import FinetuneResult, Protocol, evaluate, finetune
+from curate.evaluation.evaluate import FinetuneResult, Protocol, evaluate, features_of, finetune, untrained
 from curate.evaluation.grid import Cell, Grid
+from curate.evaluation.readings import Reading, read
 from curate.evaluation.trained import Trained, open_trained
 from curate.progress import epoch_bar
 from curate.runs import checkpoint
@@ -89,6 +90,35 @@ class TestLogistic:
         stored = checkpoint.read(checkpoint.folder(world / "net", 1) / "model.safetensors")
         assert torch.equal(stored["head.weight"], first["head.weight"])
         assert evaluate(world / "net", str(world / "target"), replace(CPU, epoch=0)).epoch == 0
+
+    def test_epoch_0_is_a_baseline(self, world: Path) -> None:
+        """Its batch norms are calibrated: features of the first images have a spread, as a trained network's have, and
+        another crop of the same target gives the same network."""
+        trained = opened(world)
+        once, again = untrained(trained), untrained(trained)
+        for name, x in once.state_dict().items():
+            assert torch.equal(x, again.state_dict()[name])
+        drawn = trained.network(0).state_dict()
+        assert not torch.equal(
+            once.state_dict()["stages.layer3.bn2.running_var"], drawn["stages.layer3.bn2.running_var"]
+        )
+        assert torch.equal(once.state_dict()["head.weight"], drawn["head.weight"])
+        # After their own batch norm every image has features of the order of one, whatever the depth.
+        spread = features_of(trained, 0, CPU).train.x.std()
+        assert 0.1 < spread < 10
+
+    def test_taps_and_labels_are_read_side_by_side(self, world: Path) -> None:
+        """All labels as `evaluate`; a few at the last epoch, which nothing picks; pixels are of every epoch alike."""
+        readings = [Reading("pool"), Reading("layer2:4x4", 2), Reading("pixels:9x9", 2)]
+        found = read(opened(world), readings, CPU, draws=3)
+        whole = evaluate(world / "net", str(world / "target"), CPU)
+        assert (found[0].accuracy, found[0].epoch, found[0].deviation) == (whole.test_accuracy, whole.epoch, None)
+        assert [one.epoch for one in found[1:]] == [3, 3]
+        for one in found:
+            assert one.right.shape == (40,)
+            assert one.right.mean() == pytest.approx(one.accuracy)
+        first = read(opened(world), readings[2:], replace(CPU, epoch=1), draws=3)[0]
+        assert first.right.tolist() == found[2].right.tolist()
 
     def test_labels_with_gaps_become_classes_in_order(self, world: Path, tmp_path: Path) -> None:
         """Digits 0 to 9 under the labels 5, 15, ..., 95."""
@@ -266,6 +296,7 @@ class TestCommand:
         [
             ("--seed 3", "--seed: only for --protocol finetune"),
             ("--seed 0", "--seed: only for --protocol finetune"),
+            ("--draws 2", "--draws: only with --labels-per-class"),
             ("--epoch 1 --patience 2", "--patience: not with --epoch, which leaves one to look at"),
             (
                 "--protocol finetune --epoch 0 --tap pool --solver auto",
@@ -278,6 +309,24 @@ class TestCommand:
         """Even with the value that they have anyway."""
         with pytest.raises(Misuse, match=f"^{message}.*; "):
             run(world, *words.split())
+
+    @pytest.mark.parametrize("counts", ["0", "5,x", ",", "-1", "1.5"])
+    def test_labels_are_whole_numbers_or_all(self, world: Path, counts: str) -> None:
+        with pytest.raises(Misuse, match=r"^--labels-per-class.*: expected whole numbers from 1 on, or all"):
+            run(world, "--labels-per-class", counts)
+
+    def test_several_taps_are_of_logistic_regression(self, world: Path) -> None:
+        with pytest.raises(Misuse, match="several are for logistic regression alone"):
+            run(world, "--tap", "pool,layer2", "--protocol", "finetune")
+
+    def test_readings_are_a_line_each_or_json(self, world: Path) -> None:
+        words = ("--tap", "pool,pixels", "--labels-per-class", "2,all", "--draws", "2", "--epoch", "2")
+        said = json.loads(run(world, *words, "--json"))["readings"]
+        expected = [(tap, count) for tap in ("pool", "pixels") for count in (2, None)]
+        assert [(one["tap"], one["labels_per_class"]) for one in said] == expected
+        lines = run(world, *words).splitlines()
+        assert len(lines) == 4
+        assert lines[3].endswith("pixels, all labels, epoch 2")
 
 
 def run(world: Path, *arguments: str) -> str:

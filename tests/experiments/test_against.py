@@ -204,7 +204,7 @@ def test_several_readings_stand_side_by_side(data: Path, said: dict[str, Any]) -
 
 def test_a_folder_is_of_one_run_and_one_target(data: Path, said: dict[str, Any], tmp_path: Path) -> None:
     """Accuracies on another target are other accuracies, though the trainings are the same."""
-    toyset.make_target(tmp_path / "other", labelled=False)
+    toyset.make_target(tmp_path / "other", 30)
     with pytest.raises(RunMismatch, match=r"holds another evaluation: target was .*, is .*; name a new --out$"):
         against(data / "run", str(tmp_path / "other"), Asked(("raw",), seeds=2), data / "out")
 
