@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from curate.cli.evaluate import LABELS_HELP, TAP_HELP, readings, words_of
-from curate.cli.options import allow_pipe_option, json_option, print_result
+from curate.cli.options import COUNT, EPOCHS, PROCESSES, OutPath, allow_pipe_option, json_option, print_result
 
 
 @click.command("compare-baselines")
@@ -16,19 +16,15 @@ from curate.cli.options import allow_pipe_option, json_option, print_result
 @click.option(
     "--sets", default="raw,random", show_default=True, metavar="A,B", help="What to compare with: raw,random,nn,oracle."
 )
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Trainings of each set.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), help="Of each training [default: the raw store's, in the run's epochs]."
-)
-@click.option("--epochs", type=click.IntRange(min=1), help="Of each training at equal epochs [default: the run's].")
+@click.option("--seeds", type=PROCESSES, default=3, show_default=True, help="Trainings of each set.")
+@click.option("--steps", type=COUNT, help="Of each training [default: the raw store's, in the run's epochs].")
+@click.option("--epochs", type=EPOCHS, help="Of each training at equal epochs [default: the run's].")
 @click.option("--tap", metavar="TAPS", help=TAP_HELP.replace("pool]", "pool,layer2:4x4]"))
 @click.option("--labels-per-class", metavar="COUNTS", default="5,all", show_default=True, help=LABELS_HELP)
-@click.option(
-    "--draws", type=click.IntRange(min=1), default=5, show_default=True, help="Draws of few labels, averaged."
-)
+@click.option("--draws", type=PROCESSES, default=5, show_default=True, help="Draws of few labels, averaged.")
 @click.option("--domain", help="Of oracle: the target's own domain in the store [default: as RUN was told].")
-@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Trainings at a time.")
-@click.option("--out", type=click.Path(path_type=Path), help="Its folder [default: in RUN/evaluations].")
+@click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Trainings at a time.")
+@click.option("--out", type=OutPath(path_type=Path), help="Its folder [default: in RUN/evaluations].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @allow_pipe_option
 @json_option

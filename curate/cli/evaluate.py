@@ -43,7 +43,7 @@ _AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes"
 )
 @click.option("--tap", metavar="TAPS", help=TAP_HELP)
 @click.option("--labels-per-class", metavar="COUNTS", help=LABELS_HELP)
-@click.option("--draws", type=click.IntRange(min=1), help="Draws of few labels, averaged [default: 5].")
+@click.option("--draws", type=PROCESSES, help="Draws of few labels, averaged [default: 5].")
 @click.option(
     "--epoch",
     type=click.IntRange(0, 2**15 - 1),

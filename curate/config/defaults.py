@@ -281,7 +281,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         # Beyond float32 a rate is infinity, and 0 times it no number.
         rows.append((name, rate, rate is None or 0 < rate <= 1e30, "positive, at most 1e30"))
     drops = train.lr_drops
-    last, unit = (32767, "epochs") if train.schedule == "epoch" else (2**40, "steps")
+    last, unit = (32767, "epochs") if train.schedule == "epoch" else (2**60, "steps")
     rows.append(("lr_drops", drops, all(1 <= drop <= last for drop in drops), f"{unit} from 1 on"))
     for name in ("momentum", "weight_decay"):
         rows.append((name, getattr(train, name), 0 <= getattr(train, name) < 1, "in [0, 1)"))

@@ -62,6 +62,8 @@ def pretrain(
     if steps is not None and "epochs" in options:
         raise Misuse("--steps and --epochs both say how long to train; give one")
     config = from_options(options)
+    if config.train.schedule != "epoch":
+        config = replace(config, train=replace(config.train, steps=steps))
     refuse_impossible(config)
     refuse_overlap(config, out)
     with locked(out):
@@ -70,8 +72,6 @@ def pretrain(
 
 def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
     if steps is not None:
-        by_steps = None if config.train.schedule == "epoch" else steps
-        config = replace(config, train=replace(config.train, steps=by_steps))
         config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
     job = prepare(continued(config, out), out)
     claim(job, out, said)

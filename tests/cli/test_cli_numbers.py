@@ -18,6 +18,7 @@ NUMBERS = (click.types.IntParamType, click.types.FloatParamType, click.types.Int
 #: What every command needs besides, by its path; places are made by the fixture.
 REQUIRED = {
     "compare": ["scores.csv"],
+    "compare-baselines": ["folder", "--target", "folder"],
     "demo": ["--out", "out"],
     "evaluate": ["folder", "--target", "folder"],
     "index": ["folder"],
