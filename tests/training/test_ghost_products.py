@@ -251,7 +251,7 @@ def ren_weights(module, theta, source, target, lr):
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_l2rw_is_the_original_by_double_backward(norm):
     """The weights of a batch, and the step that they make, by tangent (batch norm) and by tape (group norm)."""
-    config = engine_scene.settings(norm=norm, momentum=0.0, weight_decay=0.0)
+    config = engine_scene.settings(norm=norm, momentum=0.0, weight_decay=0.0, meta_loss="prototypical")
     method = L2rw(MethodInputs(engine_scene.N, config.belief, config.seed, engine_scene.CPU))
     method.weight = method.weight.double()
     setup, state = engine_scene.scene(config, method=method)
