@@ -20,7 +20,7 @@ from shards.errors import Misuse
 from shards.indexing import index as indexes
 from shards.indexing.index import Index, Report
 from shards.io import remote, shard_set
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.rewriting import exports
 from shards.rewriting import rewrite as rewriting
 from shards.rewriting import verify as verifying
@@ -97,7 +97,7 @@ def index(
     indexes.check_place(place)
     found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
     indexes.save(found, place)
-    publish_json(report_path(place), report.record())
+    write_json(report_path(place), report.record())
     return found, report
 
 

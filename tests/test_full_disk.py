@@ -28,7 +28,7 @@ from curate.stats import cd_diagram
 from curate.types import EpochReport
 from shards.errors import NoSpace
 from shards.indexing import domains, index
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.rewriting import exports
 from shards.rewriting.manifest import read_manifest
@@ -76,7 +76,7 @@ WRITERS = {
         ),
         "d.parquet",
     ),
-    "json": (lambda held, source, out: publish_json(out / "x.json", {}), "x.json"),
+    "json": (lambda held, source, out: write_json(out / "x.json", {}), "x.json"),
     "ledger": (lambda held, source, out: test_ledger.write_epoch(out, 1, range(9)), "part-0.parquet"),
     "manifest": (lambda held, source, out: test_manifest.write(out / "m.parquet", [1, 2]), "m.parquet"),
     "metrics": (
@@ -90,7 +90,7 @@ WRITERS = {
         lambda held, source, out: cd_diagram.critical_difference_diagram(out / "cd.svg", comparison_of(9, 3, 1, 1.0)),
         "cd.svg",
     ),
-    "export": (lambda held, source, out: exports.publish_dali(held, out), ".idx"),
+    "export": (lambda held, source, out: exports.write_dali(held, out), ".idx"),
     "record": (lambda held, source, out: output_dir.keep(out / "comparison.json", {"a": 1}), "comparison.json"),
     "store": (lambda held, source, out: pack_folder(source, out / "packed"), "000000.tar"),
     "target": (lambda held, source, out: pack_target(source, out / "packed"), "000000.tar"),
@@ -138,7 +138,7 @@ def test_the_last_state_names_its_file(tmp_path):
 def test_a_cell_names_its_file(tmp_path):
     """A result of hours."""
     with no_room(), pytest.raises(OSError, match="too large") as caught:
-        sweep.publish_json(tmp_path / "cell.json", {})
+        sweep.write_json(tmp_path / "cell.json", {})
     assert str(caught.value.filename).endswith("cell.json")
 
 

@@ -28,8 +28,8 @@ from shards.errors import Misuse as ShardMisuse
 from shards.errors import ShardError, ShardsChanged
 from shards.indexing import index
 from shards.io import shard_set
-from shards.io.atomic import publishing
-from shards.io.json_files import from_json
+from shards.io.atomic import atomic_write
+from shards.io.json_files import parse_json
 from shards.rewriting.exports import export_for
 from shards.rewriting.marker import read_marker
 from shards.rewriting.rewrite import RewriteOptions, rewrite
@@ -275,7 +275,7 @@ class TestOutputsOntoInputs:
 
     def test_a_full_disk_names_the_file(self, tmp_path):
         """The system says of a write only that there is no space."""
-        with pytest.raises(OSError, match="No space left") as error, publishing(tmp_path / "file"):
+        with pytest.raises(OSError, match="No space left") as error, atomic_write(tmp_path / "file"):
             raise OSError(28, os.strerror(28))
         assert error.value.filename == str(tmp_path / "file")
 
@@ -366,7 +366,7 @@ class TestStoresAndTargets:
     def test_json_that_is_nested_too_deeply_is_no_json(self):
         """Every reader of ours takes a ValueError for damage."""
         with pytest.raises(ValueError, match="nested too deeply"):
-            from_json(DEEP)
+            parse_json(DEEP)
 
 
 class TestExportsUnderVerify:

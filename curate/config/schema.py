@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from curate.config.catalogue import ALL_METHODS, META_LOSSES, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS, method_spec
 from curate.errors import Misuse
-from shards.io.json_files import from_json, version_in
+from shards.io.json_files import parse_json, version_in
 from shards.io.regular_files import contents
 
 #: Format and version of run.json.
@@ -283,7 +283,7 @@ def read_options(path: Path) -> dict[str, Any]:
     """
     try:
         data = contents(path)
-        found = tomllib.loads(data.decode()) if path.suffix == ".toml" else from_json(data)
+        found = tomllib.loads(data.decode()) if path.suffix == ".toml" else parse_json(data)
     except FileNotFoundError as error:
         raise Misuse(f"{path}: no such file; give a .toml or .json file to --config") from error
     except OSError as error:

@@ -17,7 +17,7 @@ from curate.errors import CurateError, Misuse, RunMismatch
 from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
-from shards.io.json_files import as_json, convert, from_json, publish_json, version_in
+from shards.io.json_files import json_bytes, convert, parse_json, write_json, version_in
 from shards.io.regular_files import contents
 
 #: The folder in a run's own where evaluations go that name no other.
@@ -80,10 +80,10 @@ def keep(path: Path, said: dict[str, Any]) -> None:
         CurateError: it is damaged.
     """
     if not path.exists():
-        publish_json(path, said)
+        write_json(path, said)
         return
     try:
-        before = dict(from_json(contents(path)))
+        before = dict(parse_json(contents(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
     names = [name for name in said if name not in ("format", "version")]  # older ones say these in another way
@@ -127,13 +127,13 @@ class Asked:
     @property
     def plain(self) -> dict[str, Any]:
         """As it reads back from JSON."""
-        said: dict[str, Any] = from_json(as_json(asdict(self)))
+        said: dict[str, Any] = parse_json(json_bytes(asdict(self)))
         return said
 
     @property
     def digest(self) -> str:
         """Twelve hex digits that tell one search from another."""
-        return hashlib.sha256(as_json(self.plain)).hexdigest()[:12]
+        return hashlib.sha256(json_bytes(self.plain)).hexdigest()[:12]
 
 
 class Chosen(TypedDict):
@@ -145,7 +145,7 @@ class Chosen(TypedDict):
 
 def record(folder: Path, asked: Asked, epoch: int) -> None:
     """Write what was asked for, and the epoch whose network is fine-tuned."""
-    publish_json(folder / SEARCH, {"format": FORMAT, "version": VERSION, "asked": asked.plain, "epoch": epoch})
+    write_json(folder / SEARCH, {"format": FORMAT, "version": VERSION, "asked": asked.plain, "epoch": epoch})
 
 
 def chosen(folder: Path, asked: Asked) -> int | None:
@@ -159,7 +159,7 @@ def chosen(folder: Path, asked: Asked) -> int | None:
     if not path.exists():
         return None
     try:
-        said = from_json(contents(path))
+        said = parse_json(contents(path))
         version, held = version_in(said, FORMAT), convert(said, Chosen)
     except ValueError as error:
         raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error

@@ -20,7 +20,7 @@ from curate.data.target import refuse_gaps
 from curate.errors import CurateError, NonFinite
 from curate.evaluation.finetune import Split, Task, Training, evaluate, final, reproducible
 from curate.evaluation.grid import Cell, Epoch, Grid, Positive, Rung, Share, Trace, check_drops, picked, ranked, rungs
-from shards.io.json_files import convert, from_json, publish_json, version_in
+from shards.io.json_files import convert, parse_json, write_json, version_in
 from shards.io.regular_files import contents
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Log:
         """What was spent since the last call went into ``part``."""
         now = time.perf_counter()
         self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self.clock, 3)
-        publish_json(self.out / SECONDS, {**_HEAD, "seconds": self.seconds})
+        write_json(self.out / SECONDS, {**_HEAD, "seconds": self.seconds})
         self.clock = now
 
 
@@ -106,7 +106,7 @@ def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = N
         traces, finalists = climb(task, grid, log)
         cell = picked(traces, finalists)
         found = _finish(task, test, cell, traces[cell], log)
-    publish_json(out / "result.json", {**_HEAD, **asdict(found)})
+    write_json(out / "result.json", {**_HEAD, **asdict(found)})
     log.spent("final")
     return found
 
@@ -174,7 +174,7 @@ def _trace(task: Task, cell: Cell, rung: Rung, live: dict[Cell, Training], log: 
     while not training.trace.covers(rung.until):
         training.epoch()
         log.epoch(cell.name)
-    publish_json(path, {**_HEAD, "cell": asdict(cell), **asdict(training.trace)})
+    write_json(path, {**_HEAD, "cell": asdict(cell), **asdict(training.trace)})
     log.spent(cell.name)
     return training.trace
 
@@ -199,7 +199,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
     """
     lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
     try:
-        said = from_json(contents(path))
+        said = parse_json(contents(path))
         if (version := version_in(said, FORMAT)) not in (None, VERSION):
             raise CurateError(f"{path}: version {version}, this release reads {VERSION}; {lost}")
         return convert(said, kind)

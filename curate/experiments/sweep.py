@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
-from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.json_files import json_bytes, parse_json, write_json
 from shards.io.processes import end_with_parent, losing, starting
 from shards.io.regular_files import contents
 
@@ -49,10 +49,10 @@ def run_cells(
     todo = {name: cells[name] for name, result in found.items() if result is None}
     with counting(label, "cell", len(cells), len(cells) - len(todo)) as tell:
         for name, result in computed(work, todo, processes):
-            publish_json(place(out, name), {"cell": plain(cells[name]), "result": result})
+            write_json(place(out, name), {"cell": plain(cells[name]), "result": result})
             found[name] = result
             tell(name)
-    return {name: from_json(contents(place(out, name)))["result"] for name in cells}
+    return {name: parse_json(contents(place(out, name)))["result"] for name in cells}
 
 
 def earlier(out: Path, name: str, cell: Any) -> Result | None:
@@ -66,7 +66,7 @@ def earlier(out: Path, name: str, cell: Any) -> Result | None:
     if not path.exists():
         return None
     try:
-        held = from_json(contents(path))
+        held = parse_json(contents(path))
         settings, result = {**held["cell"]}, {**held["result"]}
     except (ValueError, KeyError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
@@ -105,7 +105,7 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
     """
     path, said = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
     if not path.exists():
-        publish_json(path, said)
+        write_json(path, said)
     elif said_in(path) != said:
         raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
 
@@ -113,7 +113,7 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
 def said_in(path: Path) -> Any:
     """What a record of ours says; None, which no record says, where it is damaged."""
     try:
-        return from_json(contents(path))
+        return parse_json(contents(path))
     except ValueError:
         return None
 
@@ -139,4 +139,4 @@ def place(out: Path, name: str) -> Path:
 
 def plain(cell: Any) -> Any:
     """A cell as JSON gives it back."""
-    return from_json(as_json(dataclasses.asdict(cell)))
+    return parse_json(json_bytes(dataclasses.asdict(cell)))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from curate.errors import CurateError
 from curate.types import EpochReport
-from shards.io.atomic import publish_bytes
-from shards.io.json_files import from_json
+from shards.io.atomic import write_bytes
+from shards.io.json_files import parse_json
 from shards.io.regular_files import contents
 
 METRICS = "metrics.jsonl"
@@ -25,7 +25,7 @@ def read_metrics(out: Path) -> list[bytes]:
     lines = contents(path).splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            holds = from_json(line)["epoch"] == number
+            holds = parse_json(line)["epoch"] == number
         except (ValueError, KeyError, TypeError):
             holds = False
         if not holds:
@@ -39,9 +39,9 @@ def append_metrics(path: Path, report: EpochReport) -> None:
     line |= line.pop("numbers")
     line["seconds"] = {stage: round(value, 4) for stage, value in line.pop("seconds").items()}
     before = path.read_bytes() if path.exists() else b""
-    publish_bytes(path, before + (json.dumps(line, allow_nan=False) + "\n").encode())
+    write_bytes(path, before + (json.dumps(line, allow_nan=False) + "\n").encode())
 
 
 def seconds_spent(out: Path) -> float:
     """Of all finished epochs, whichever call trained them."""
-    return round(sum(sum(from_json(line)["seconds"].values()) for line in read_metrics(out)), 3)
+    return round(sum(sum(parse_json(line)["seconds"].values()) for line in read_metrics(out)), 3)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from curate.types import Stamp
 from shards.errors import Unfinished, UnknownFormat
 from shards.io import parquet
-from shards.io.atomic import publishing
+from shards.io.atomic import atomic_write
 
 #: Rows to a group, so that a reader of a large store can skip and stream.
 GROUP_ROWS = 1 << 20
@@ -54,7 +54,7 @@ def write(path: Path, table: pa.Table, footer: dict[str, Any], dense: tuple[str,
     schema = plain.schema.with_metadata(metadata(footer))
     usual: Any = [name for name in plain.column_names if name not in dense] if dense else True
     options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": usual, "write_statistics": usual}
-    with publishing(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
+    with atomic_write(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
         writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
     with open(path, "rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest()

@@ -24,8 +24,8 @@ from curate.models.networks import Parameters
 from curate.training import signal
 from curate.training.engine import State
 from curate.types import Codes, Mask
-from shards.io.atomic import publish_bytes
-from shards.io.json_files import convert, from_json, publish_json, version_in
+from shards.io.atomic import write_bytes
+from shards.io.json_files import convert, parse_json, write_json, version_in
 from shards.io.regular_files import contents
 
 FORMAT, VERSION = "checkpoint", 1
@@ -77,7 +77,7 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
     said: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
     said |= {"generation": generation}
     said |= {"signal": signal.state(state.signal), "files": files}
-    publish_json(at / _MARKER, {**said, "checksum": _checksum(said)})
+    write_json(at / _MARKER, {**said, "checksum": _checksum(said)})
     for old in finished(run)[:-2]:
         for name in _HEAVY:
             (folder(run, old) / name).unlink(missing_ok=True)
@@ -119,7 +119,7 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
         CurateError: it is damaged, or of another format.
     """
     try:
-        said: dict[str, Any] = from_json(contents(at / _MARKER))
+        said: dict[str, Any] = parse_json(contents(at / _MARKER))
         convert(said, Marker)
     except ValueError as error:
         raise _damaged(at / _MARKER, str(error), todo) from error
@@ -217,4 +217,4 @@ def _checksum(said: dict[str, Any]) -> str:
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:
     # Contiguous on the CPU: the file does not depend on device or memory layout.
     plain = {name: x.detach().to("cpu").contiguous() for name, x in tensors.items()}
-    publish_bytes(path, safetensors.torch.save(plain))
+    write_bytes(path, safetensors.torch.save(plain))

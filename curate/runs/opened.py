@@ -15,7 +15,7 @@ from curate.errors import CurateError
 from curate.ledger import ledger, manifest
 from curate.ledger.metrics import read_metrics
 from curate.runs import provenance
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.rewriting.marker import MARKER
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """A dictionary an epoch: losses, rates, kept and pruned, seconds by stage."""
-        return [from_json(line) for line in read_metrics(self.path)]
+        return [parse_json(line) for line in read_metrics(self.path)]
 
     def network(self, epoch: int | None = None, device: str = "cpu") -> TappedNetwork:
         """The network after an epoch, the last one for None, in evaluation mode; 0 is before the first.

@@ -19,7 +19,7 @@ from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import fresh_examples, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.types import EpochReport
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.io.locks import locked
 from shards.store import open_index
 
@@ -90,7 +90,7 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -
             append_metrics(out / METRICS, report)
             checkpoint.finish(out, epoch, job.state, 0)
             said.report(report)
-    loss = from_json(read_metrics(out)[-1])["pretext_loss"]
+    loss = parse_json(read_metrics(out)[-1])["pretext_loss"]
     return PretrainSummary(len(trainable(job.examples)), last, job.state.step, loss, seconds_spent(out))
 
 

@@ -21,7 +21,7 @@ from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options,
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
-from shards.io.json_files import convert, from_json, publish_json, version_in
+from shards.io.json_files import convert, parse_json, write_json, version_in
 from shards.io.regular_files import contents
 
 _PATHS = ("store", "target", "index", "nn_features", "encoder", "features")
@@ -80,7 +80,7 @@ def write_run(path: Path, config: RunConfig, who: dict[str, Any], machine: dict[
         "target": who["target"],
         "machine": {**machine, "versions": versions()},
     }
-    publish_json(path, record)
+    write_json(path, record)
     return record
 
 
@@ -92,7 +92,7 @@ def read_run(run: Path) -> dict[str, Any]:
     """
     path = run / "run.json"
     try:
-        record = from_json(contents(path))
+        record = parse_json(contents(path))
     except FileNotFoundError as error:
         raise CurateError(f"{run}: no run.json in it; name the --out folder of a `curate run`") from error
     except ValueError as error:
@@ -175,7 +175,7 @@ def extend(path: Path, record: dict[str, Any], config: ReadyConfig) -> None:
     begun = record["configuration"]["epochs"]
     record["machine"]["extended_from"] = [*record["machine"].get("extended_from", []), begun]
     record["configuration"] |= {"epochs": config.train.epochs, "lr_drops": list(config.train.lr_drops)}
-    publish_json(path, record)
+    write_json(path, record)
 
 
 def _plain(value: Any) -> Any:

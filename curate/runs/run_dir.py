@@ -19,7 +19,7 @@ from curate.runs import checkpoint, provenance, reshard
 from curate.runs.prepare import Job, trainable
 from curate.training import engine, precision
 from shards.io import paths, remote, shard_set
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 from shards.io.regular_files import opened
 
 #: What `prepare` leaves in a run's folder before the run has one.
@@ -132,7 +132,7 @@ def resume(job: Job, out: Path, said: Progress) -> int:
                 (shutil.rmtree if path.is_dir() else Path.unlink)(path)
     lines = read_metrics(out)
     if len(lines) > done:
-        publish_bytes(out / METRICS, b"".join(lines[:done]))
+        write_bytes(out / METRICS, b"".join(lines[:done]))
     reshard.take_up(job, out, generation)
     return done
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from curate.stats.friedman import Best, Comparison, compare
 from curate.stats.score_table import ScoreTable, read_scores
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 DIAGRAM = "critical_difference"
 TABLE = "comparison.md"
@@ -59,7 +59,7 @@ def write_comparison(out: Path, table: ScoreTable, comparison: Comparison, best:
 
     for suffix in (".png", ".svg"):
         critical_difference_diagram(out / f"{DIAGRAM}{suffix}", comparison)
-    publish_bytes(out / TABLE, as_markdown(table, comparison, best).encode("utf-8"))
+    write_bytes(out / TABLE, as_markdown(table, comparison, best).encode("utf-8"))
 
 
 def as_markdown(table: ScoreTable, comparison: Comparison, best: Best = "highest") -> str:

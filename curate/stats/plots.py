@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from curate.errors import CurateError, Misuse
 from curate.types import Floats
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 #: Okabe and Ito's colours, told apart with any kind of colour vision, in the order in which domains get them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -165,7 +165,7 @@ def canvas(path: Path, width: float, height: float) -> Iterator[Any]:
         drawing = io.BytesIO()
         unstamped = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
         figure.savefig(drawing, format=path.suffix[1:], metadata=unstamped)
-    publish_bytes(path, drawing.getvalue())
+    write_bytes(path, drawing.getvalue())
 
 
 def _by_domain(domain: npt.NDArray[Any], expected: int) -> dict[str, npt.NDArray[np.int64]]:

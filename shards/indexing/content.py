@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from shards.faults import Fault
 from shards.indexing.sample import Sample
 from shards.io.images import PictureError, decode
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer
 from shards.tar.walk import FILE
 
@@ -51,7 +51,7 @@ def sidecar_fault(suffix: str, data: bytes) -> tuple[str, str] | None:
     """Kind and detail of what is wrong with a ``json``, ``cls`` or text; None where it holds, or is another thing."""
     if suffix == "json":
         try:
-            from_json(data)
+            parse_json(data)
         except ValueError as error:
             return "bad-sidecar", f"not JSON ({len(data)} bytes): {type(error).__name__}: {str(error)[:80]}"
     elif suffix in TEXTS:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from shards.errors import Misuse, ShardError
 from shards.indexing.index import Index
 from shards.io import parquet, remote
-from shards.io.atomic import publishing
+from shards.io.atomic import atomic_write
 
 FORMAT_VERSION = 1
 FILE_NAME = "domains.parquet"
@@ -80,7 +80,7 @@ def save(index: Index, domains: Domains, path: Path) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array(domains.codes, pa.int32()), pa.array(domains.names, pa.string()))
     table = pa.table([index.table["shard"], index.table["key"], column], names=SCHEMA.names).cast(SCHEMA)
     footer = {_FOOTER: json.dumps({"version": FORMAT_VERSION}).encode()}
-    with publishing(path) as file:
+    with atomic_write(path) as file:
         pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
 
 

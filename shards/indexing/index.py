@@ -28,7 +28,7 @@ from shards.faults import Fault
 from shards.indexing.scan import Scan, Shard, scan
 from shards.indexing.schema import ROW
 from shards.io import parquet, remote
-from shards.io.atomic import publishing
+from shards.io.atomic import atomic_write
 from shards.io.folders import PassedOver
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
@@ -153,7 +153,7 @@ def save(index: Index, path: Path) -> None:
         Misuse: ``path`` is there and holds something else.
     """
     check_place(path)
-    with publishing(path) as file:
+    with atomic_write(path) as file:
         write(index, file, path.parent)
 
 

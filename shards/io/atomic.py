@@ -18,31 +18,31 @@ from shards.errors import Busy
 from shards.io.locks import claim, locked
 
 #: Seconds that a worker may take to die with the process that started it: what it writes reaches the disk first.
-PATIENCE_S = 1.0
+LOCK_TIMEOUT_S = 1.0
 
 
 @contextmanager
-def publishing(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears as ``path`` when the block ends well, and not at all otherwise.
 
     Raises:
         Busy: another process is writing it.
         OSError: disk full, no permission; nothing is left under either name then.
     """
-    with placing(path) as file:
+    with atomic_write_unsynced(path) as file:
         yield file
     sync_folder(path.parent)
 
 
 @contextmanager
-def placing(path: Path) -> Iterator[BinaryIO]:
-    """As `publishing`, for one of many files of a folder: their names last from the `sync_folder` that ends them all.
+def atomic_write_unsynced(path: Path) -> Iterator[BinaryIO]:
+    """As `atomic_write`, for one of many files of a folder: their names last from the `sync_folder` that ends them all.
 
     A power cut before that may take the file away, whole; what stands under its name is complete in any case.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with _naming(path), _claimed(partial) as file:
+    with _named_in_errors(path), _open_locked(partial) as file:
         try:
             file.truncate()
             yield file
@@ -55,7 +55,7 @@ def placing(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _named_in_errors(path: Path) -> Iterator[None]:
     """Name the file in an error that does not: a write, and the close after it, say only what went wrong."""
     try:
         yield
@@ -66,9 +66,9 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _claimed(partial: Path) -> Iterator[BinaryIO]:
+def _open_locked(partial: Path) -> Iterator[BinaryIO]:
     """Open and lock a partial; one that the worker of a killed process still holds is waited for, a moment."""
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
             try:
@@ -82,14 +82,14 @@ def _claimed(partial: Path) -> Iterator[BinaryIO]:
         time.sleep(0.01)
 
 
-def publish_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path``, whole or not at all."""
-    with publishing(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
 
 
 @contextmanager
-def publishing_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Fill a folder that appears as ``path`` when the block ends well, and not at all otherwise.
 
     ``path`` must be missing or an empty folder.
@@ -100,7 +100,7 @@ def publishing_folder(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with _naming(path), locked(partial):
+    with _named_in_errors(path), locked(partial):
         try:
             _empty(partial)
             yield partial
@@ -124,7 +124,7 @@ def sync_folder(folder: Path) -> None:
     """Make renames and removals in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with _naming(folder):
+        with _named_in_errors(folder):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

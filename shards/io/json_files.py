@@ -12,22 +12,22 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 T = TypeVar("T")
 
 
-def publish_json(path: Path, value: Any) -> None:
-    """Write ``value`` to ``path`` as `as_json` has it, whole or not at all."""
-    publish_bytes(path, as_json(value))
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` to ``path`` as `json_bytes` has it, whole or not at all."""
+    write_bytes(path, json_bytes(value))
 
 
-def as_json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """``value`` as indented JSON with a final newline, keys in the order given."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode("utf-8")
 
 
-def from_json(data: str | bytes) -> Any:
+def parse_json(data: str | bytes) -> Any:
     """What a JSON text says.
 
     Raises:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shards.errors import ShardError
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.io.regular_files import check_regular
 
 
@@ -69,7 +69,7 @@ def footer(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -
     if key not in (said or {}):
         return None
     try:
-        value = from_json((said or {})[key])
+        value = parse_json((said or {})[key])
     except ValueError as error:
         raise Damaged("its footer cannot be read", shard=str(path), found=str(error)[:80], todo=todo) from error
     if not isinstance(value, dict):

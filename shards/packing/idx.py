@@ -22,7 +22,7 @@ import numpy.typing as npt
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index
 from shards.io import shard_set
-from shards.io.atomic import publish_bytes, publishing_folder
+from shards.io.atomic import atomic_folder, write_bytes
 from shards.io.images import encode
 from shards.io.regular_files import opened
 from shards.member_names import storable
@@ -103,14 +103,14 @@ def pack_idx(
     test = read_split(named[own], "t10k")
     parts = divide(len(training[own].images), take, seed)
     chosen = {name: _chosen(name, split, take, seed) for name, split in training.items()} | {own: parts.store}
-    with publishing_folder(out) as folder:
+    with atomic_folder(out) as folder:
         _write_store(folder / "store", training, chosen, seed, shard_size)
         splits = {"train": (training[own], "train", parts.train), "val": (training[own], "train", parts.val)}
         splits["test"] = (test, "t10k", _shuffled(len(test.images), f"test of {own}", seed)[: take.test])
         for split, (source, origin, places) in splits.items():
             write_shards(folder / "target" / split, _labelled(own, origin, source, places), shard_size=shard_size)
         classes = 1 + max(int(source.labels.max()) for source in (training[own], test))
-        publish_bytes(folder / "target" / "classes.txt", "".join(f"{n}\n" for n in range(classes)).encode())
+        write_bytes(folder / "target" / "classes.txt", "".join(f"{n}\n" for n in range(classes)).encode())
     counts = {split: len(places) for split, (_, _, places) in splits.items()}
     return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes)
 

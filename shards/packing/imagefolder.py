@@ -15,7 +15,7 @@ from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
-from shards.io.atomic import publish_bytes, publishing_folder
+from shards.io.atomic import atomic_folder, write_bytes
 from shards.io.folders import PassedOver, walk
 from shards.io.regular_files import contents
 from shards.member_names import split_name, storable
@@ -63,7 +63,7 @@ def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> Pac
     faults: list[Fault] = []
     keys = dict(zip(paths, keys_of(paths), strict=True))
     samples = ([(keys[path] + Path(path).suffix, data)] for path, data in _readable_images(source, paths, faults))
-    with publishing_folder(out) as folder:
+    with atomic_folder(out) as folder:
         n_samples = _write(folder, samples, shard_size, source)
     ignored = _ignored(passed_over)
     return PackReport({"": n_samples}, (), ignored, tuple(faults), passed_over, _renamed(keys))
@@ -100,13 +100,13 @@ def pack_target(
     readable = [path for path, _ in _readable_images(source, in_class, faults)]
     parts = divide(readable, classes, split, seed)
     keys = dict(zip(paths, keys_of(paths), strict=True))
-    with publishing_folder(out) as folder:
+    with atomic_folder(out) as folder:
         for number, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
             turn = permutation(seed, "order of split", number, len(part))
             samples = _labelled(source, [part[place] for place in turn], keys, classes)
             if part:
                 _write(folder / name, samples, shard_size, source)
-        publish_bytes(folder / "classes.txt", lines)
+        write_bytes(folder / "classes.txt", lines)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
     ignored = _ignored(passed_over) + len(paths) - len(in_class)
     return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys))

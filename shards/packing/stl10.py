@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import Misuse, ShardError
-from shards.io.atomic import publishing_folder
+from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk
 from shards.io.images import encode
 from shards.io.regular_files import contents
@@ -64,7 +64,7 @@ def pack_stl10(
         raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
     splits = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
     splits["test"] = _labelled("test", test, shuffled(np.arange(len(test.labels)), "test", seed))
-    with publishing_folder(out) as place:
+    with atomic_folder(out) as place:
         if unlabelled is not None:
             write_shards(place / "store", _unlabelled(unlabelled), shard_size=shard_size)
         counts = write_target(place / "target", splits, classes, shard_size=shard_size)

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from shards.errors import ShardError
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 from shards.shuffle import Rows, permutation
 from shards.tar.writer import Sample, write_shards
 
@@ -23,7 +23,7 @@ def write_target(
     """Write the splits as ``folder``/train, /val and /test, and the names of the classes; return samples by split."""
     lines = class_lines(classes, str(folder))
     counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
-    publish_bytes(folder / "classes.txt", lines)
+    write_bytes(folder / "classes.txt", lines)
     return counts
 
 

@@ -20,7 +20,7 @@ from shards.indexing.extents import in_blocks, runs_of
 from shards.indexing.members import parts_of, that_count, walked_samples
 from shards.indexing.sample import Part
 from shards.indexing.scan import Shard
-from shards.io.atomic import placing
+from shards.io.atomic import atomic_write_unsynced
 from shards.io.byte_ranges import ends_early
 from shards.io.mapped import Buffer, opening
 from shards.io.shard_set import locate
@@ -93,7 +93,7 @@ class CopyTask:
         """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
         number, draws = item
         path = self.folder / shard_name(number)
-        with placing(path) as file, hashing(file) as sink:
+        with atomic_write_unsynced(path) as file, hashing(file) as sink:
             parts = [_copy(self.root, draw, sink) for draw in draws]
             sink.put(END)
         offsets, sizes, images, members, anew = zip(*parts, strict=True)

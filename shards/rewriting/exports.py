@@ -1,6 +1,6 @@
 """Small files that other tools want beside shards: open_clip, wids, NVIDIA DALI, DataComp.
 
-Each is a pure function of an index (of the shards, where member bytes are needed); `publish` writes them.
+Each is a pure function of an index (of the shards, where member bytes are needed), and a `write_...` beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.indexing.members import parts_of, walked_samples
-from shards.io.atomic import placing, publish_bytes, publishing
-from shards.io.json_files import as_json, from_json
+from shards.io.atomic import atomic_write, atomic_write_unsynced, write_bytes
+from shards.io.json_files import json_bytes, parse_json
 from shards.io.mapped import opening
 from shards.member_names import is_safe
 from shards.rewriting import exports, marker
@@ -41,11 +41,15 @@ def wids_index(index: Index) -> dict[str, Any]:
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
 
 
-def place_counts(index: Index, folder: Path) -> None:
+def write_counts(index: Index, folder: Path) -> None:
     """Write ``sizes.json``, ``__len__`` and ``shards.json`` into ``folder``, which the caller syncs."""
-    files = {SIZES: as_json(sizes(index)), LENGTH: f"{len(index)}\n".encode("ascii"), WIDS: as_json(wids_index(index))}
+    files = {
+        SIZES: json_bytes(sizes(index)),
+        LENGTH: f"{len(index)}\n".encode("ascii"),
+        WIDS: json_bytes(wids_index(index)),
+    }
     for name, data in files.items():
-        with placing(folder / name) as file:
+        with atomic_write_unsynced(folder / name) as file:
             file.write(data)
 
 
@@ -80,7 +84,7 @@ def _extension(name: str) -> str:
     return name.rpartition("/")[2].partition(".")[2]
 
 
-def publish_dali(index: Index, folder: Path) -> list[Path]:
+def write_dali(index: Index, folder: Path) -> list[Path]:
     """Write ``NAME.idx`` for every shard ``NAME.tar`` below ``folder``, and return their paths.
 
     Raises:
@@ -91,7 +95,7 @@ def publish_dali(index: Index, folder: Path) -> list[Path]:
         if not is_safe(shard.path):
             raise ShardError("would be written outside the folder", shard=shard.path, todo="index the shards again")
         path = folder / Path(shard.path).with_suffix(".idx")
-        publish_bytes(path, dali_index(index, number))
+        write_bytes(path, dali_index(index, number))
         paths.append(path)
     return paths
 
@@ -109,17 +113,17 @@ def datacomp_uids(index: Index) -> npt.NDArray[Any]:
     return uids
 
 
-def publish_datacomp(index: Index, path: Path) -> int:
+def write_datacomp(index: Index, path: Path) -> int:
     """Write the sorted uids as ``.npy`` and return how many they are."""
     uids = datacomp_uids(index)
-    with publishing(path) as file:
+    with atomic_write(path) as file:
         np.save(file, uids, allow_pickle=False)
     return len(uids)
 
 
 def _uid(sample: dict[str, Any]) -> tuple[int, int]:
     try:
-        text = from_json(sample["json"])["uid"]
+        text = parse_json(sample["json"])["uid"]
         if len(text) != 32:
             raise ValueError
         return int(text[:16], 16), int(text[16:], 16)
@@ -141,8 +145,8 @@ def export_for(folder: Path, *, dali: bool, datacomp: bool) -> list[Path]:
         ShardError: a sample lacks what the format needs.
     """
     index = marker.load_curated(folder)
-    written = exports.publish_dali(index, folder) if dali else []
+    written = exports.write_dali(index, folder) if dali else []
     if datacomp:
-        exports.publish_datacomp(index, folder / exports.UIDS)
+        exports.write_datacomp(index, folder / exports.UIDS)
         written.append(folder / exports.UIDS)
     return written

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import SCHEMA, SHARD, Index, write
-from shards.io.atomic import placing, sync_folder
+from shards.io.atomic import atomic_write_unsynced, sync_folder
 from shards.rewriting import exports, marker, plan
 from shards.rewriting.copy import Written
 from shards.rewriting.plan import OUTCOMES
@@ -79,10 +79,10 @@ def finish(index: Index, manifest: pa.Table, out: Path, work: Work, written: Seq
     counts = plan.counts_by_shard(index, work.outcome)
     plan.check_conservation(index, counts, _found(index, made))
     summary = _summary(counts, made, written)
-    with placing(out / INDEX) as file:
+    with atomic_write_unsynced(out / INDEX) as file:
         write(made, file, out)
-    _place_manifest(manifest, work, out / marker.MANIFEST)
-    exports.place_counts(made, out)
+    _write_manifest(manifest, work, out / marker.MANIFEST)
+    exports.write_counts(made, out)
     sync_folder(out)  # shards and all: the marker must not outlast what it stands for
     marker.finish(out, _marker(index, out, work, summary, counts, written))
     return summary
@@ -137,12 +137,12 @@ def _summary(counts: Rows, made: Index, written: Sequence[Written]) -> RewriteSu
     )
 
 
-def _place_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
+def _write_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
     """Write exactly what was written as ``shard``, ``key``, ``row``, with the footer of the manifest that made it."""
     shard = work.held["shard"].cast(pa.string())
     table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
     footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
-    with placing(path) as file:
+    with atomic_write_unsynced(path) as file:
         pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
 
 

@@ -20,7 +20,7 @@ from shards.errors import Misuse, ShardError, Unfinished
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, load
 from shards.io.atomic import sync_folder
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import contents, opened
 from shards.rewriting.plan import OUTCOMES
 
@@ -59,7 +59,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     """
     path = folder / MARKER
     try:
-        marker: dict[str, Any] = from_json(contents(path))
+        marker: dict[str, Any] = parse_json(contents(path))
         version = marker["version"]
     except FileNotFoundError as error:
         raise Unfinished(
@@ -139,7 +139,7 @@ def begin(folder: Path, plan: str, keep: set[str]) -> None:
     """
     check_mine(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    publish_json(folder / BEGUN, {"version": FORMAT_VERSION, "plan": plan})
+    write_json(folder / BEGUN, {"version": FORMAT_VERSION, "plan": plan})
     for path in folder.iterdir():
         if path.name not in keep | {BEGUN}:
             path.unlink()
@@ -170,7 +170,7 @@ def check_mine(folder: Path) -> None:
 def finish(folder: Path, marker: dict[str, Any]) -> None:
     """Write the marker, with its own checksum, then forget that the folder was begun."""
     said = {"version": FORMAT_VERSION, **marker}
-    publish_json(folder / MARKER, {**said, "checksum": _checksum(said)})
+    write_json(folder / MARKER, {**said, "checksum": _checksum(said)})
     forget_beginning(folder)
 
 

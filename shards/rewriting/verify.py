@@ -20,7 +20,7 @@ from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, build, load
 from shards.indexing.members import Parts, bodies, that_count, walked_samples
 from shards.io import parquet
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, opening
 from shards.io.parallel import map_shards
 from shards.io.regular_files import contents
@@ -150,7 +150,7 @@ def _count_faults(folder: Path, index: Index) -> Iterator[str]:
     }
     for name, value in expected.items():
         try:
-            found = from_json(contents(folder / name))
+            found = parse_json(contents(folder / name))
         except (OSError, ValueError):
             yield f"{name}: is missing or damaged"
             continue

@@ -1,6 +1,6 @@
-"""Where a new shard's bytes go: counted, hashed and written in one pass.
+"""A writer that counts and hashes (SHA-256, xxh3) a new shard in the same pass in which it writes it.
 
-What is written is `copying`'s decision, and the file gets its name by `publish`.
+`shards.rewriting.copy` decides what is written; `shards.io.atomic` gives the file its name.
 """
 
 from __future__ import annotations

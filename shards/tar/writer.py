@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shards.errors import Misuse
-from shards.io.atomic import publishing
+from shards.io.atomic import atomic_write
 
 BLOCK = tarfile.BLOCKSIZE
 #: What ends a tar: two blocks of zeros.
@@ -81,7 +81,7 @@ def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = S
     first = next(pending, None)
     while first is not None:
         path = folder / shard_name(len(paths))
-        with publishing(path) as file:
+        with atomic_write(path) as file:
             first = _fill(file, first, pending, shard_size)
         paths.append(path)
     return paths

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shards.errors import Busy, Misuse
-from shards.io.atomic import publish_bytes, publishing, publishing_folder
+from shards.io.atomic import atomic_folder, atomic_write, write_bytes
 from shards.io.locks import locked
 
 
@@ -80,14 +80,14 @@ def test_a_folder_made_for_nothing_goes_again(tmp_path):
 
 def test_two_writers_of_one_file_or_folder_never_mix(tmp_path):
     """The second is refused, and the first's bytes are those that appear."""
-    with publishing(tmp_path / "file") as file:
+    with atomic_write(tmp_path / "file") as file:
         file.write(b"first")
         with pytest.raises(Busy):
-            publish_bytes(tmp_path / "file", b"second")
+            write_bytes(tmp_path / "file", b"second")
     assert (tmp_path / "file").read_bytes() == b"first"
-    with publishing_folder(tmp_path / "folder") as folder:
+    with atomic_folder(tmp_path / "folder") as folder:
         (folder / "a").write_bytes(b"first")
-        with pytest.raises(Busy), publishing_folder(tmp_path / "folder"):
+        with pytest.raises(Busy), atomic_folder(tmp_path / "folder"):
             pytest.fail("filled twice")
     assert (tmp_path / "folder" / "a").read_bytes() == b"first"
 
@@ -95,10 +95,10 @@ def test_two_writers_of_one_file_or_folder_never_mix(tmp_path):
 def test_what_a_kill_left_is_overwritten_whole(tmp_path):
     """A longer leftover shows nowhere."""
     (tmp_path / ".file.partial").write_bytes(b"x" * 100)
-    publish_bytes(tmp_path / "file", b"new")
+    write_bytes(tmp_path / "file", b"new")
     (tmp_path / ".folder.partial" / "deep").mkdir(parents=True)
     (tmp_path / ".folder.partial" / "deep" / "x").write_bytes(b"x")
-    with publishing_folder(tmp_path / "folder") as folder:
+    with atomic_folder(tmp_path / "folder") as folder:
         (folder / "a").write_bytes(b"a")
     assert (tmp_path / "file").read_bytes() == b"new"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["file", "folder"]

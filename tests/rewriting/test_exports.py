@@ -29,13 +29,13 @@ def store(tmp_path: Path) -> Index:
 
 def test_counts_are_those_open_clip_sums_up(store: Index, tmp_path: Path) -> None:
     """open_clip adds the numbers in sizes.json by shard name, or reads one number from __len__."""
-    exports.place_counts(store, tmp_path)
+    exports.write_counts(store, tmp_path)
     assert json.loads((tmp_path / "sizes.json").read_text()) == {"00000.tar": 2, "sub/00001.tar": 1}
     assert int((tmp_path / "__len__").read_text()) == 3
 
 
 def test_the_wids_index_lists_file_samples_and_bytes(store: Index, tmp_path: Path) -> None:
-    exports.place_counts(store, tmp_path)
+    exports.write_counts(store, tmp_path)
     wids = json.loads((tmp_path / "shards.json").read_text())
     assert (wids["wids_version"], wids["__kind__"]) == (1, "wids-shard-index-v1")
     for shard, samples in zip(wids["shardlist"], (2, 1), strict=True):
@@ -45,7 +45,7 @@ def test_the_wids_index_lists_file_samples_and_bytes(store: Index, tmp_path: Pat
 
 def test_dali_lines_point_to_the_bytes(store: Index, tmp_path: Path) -> None:
     """Read as DALI does: every four fields are a member; what lies at its offset is what `tarfile` reads there."""
-    paths = exports.publish_dali(store, tmp_path / "idx")
+    paths = exports.write_dali(store, tmp_path / "idx")
     assert [path.relative_to(tmp_path / "idx").as_posix() for path in paths] == ["00000.idx", "sub/00001.idx"]
     for path, shard, n_samples in zip(paths, ("00000.tar", "sub/00001.tar"), (2, 1), strict=True):
         data = (Path(store.root) / shard).read_bytes()
@@ -82,12 +82,12 @@ def test_gzip_shards_are_refused_for_dali(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "0.tgz").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
     with pytest.raises(ShardError, match="DALI reads no gzip shards; rewrite the store"):
-        exports.publish_dali(indexed(tmp_path / "store"), tmp_path / "idx")
+        exports.write_dali(indexed(tmp_path / "store"), tmp_path / "idx")
 
 
 def test_datacomp_uids_are_sorted_pairs_of_64_bits(store: Index, tmp_path: Path) -> None:
     """Sorted as 128-bit numbers, by Python's own; DataComp's tools search the array by halving."""
-    assert exports.publish_datacomp(store, tmp_path / "uids.npy") == 3
+    assert exports.write_datacomp(store, tmp_path / "uids.npy") == 3
     found = np.load(tmp_path / "uids.npy", allow_pickle=False)
     assert found.dtype == np.dtype("u8,u8")
     whole = [int(high) << 64 | int(low) for high, low in found.tolist()]
@@ -112,4 +112,4 @@ def test_a_sample_without_json_is_named(tmp_path: Path) -> None:
 def test_a_crafted_index_writes_nothing_outside_the_folder(store: Index, tmp_path: Path) -> None:
     shards = tuple(replace(shard, path="../" + shard.path) for shard in store.shards)
     with pytest.raises(ShardError, match=r"\.\./00000\.tar: would be written outside the folder"):
-        exports.publish_dali(Index(store.root, shards, store.table), tmp_path / "idx")
+        exports.write_dali(Index(store.root, shards, store.table), tmp_path / "idx")

@@ -40,8 +40,8 @@ from curate.runs.pretrain import pretrain
 from curate.types import Ints
 from shards.indexing import domains
 from shards.indexing.index import Index
-from shards.io.atomic import publish_bytes
-from shards.io.json_files import publish_json
+from shards.io.atomic import write_bytes
+from shards.io.json_files import write_json
 from shards.store import open_index
 
 #: What curated shards can be held against, in this order.
@@ -223,8 +223,8 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         "kept": kept,
         **report.figures(asked.regimes, sets, asked.seeds, trained | beside, subsets, seconds_spent(run)),
     }
-    publish_json(place.out / "against.json", said)
-    publish_bytes(place.out / "against.md", report.page(said).encode())
+    write_json(place.out / "against.json", said)
+    write_bytes(place.out / "against.md", report.page(said).encode())
     return said
 
 

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 
 from curate.ledger import table_file
-from shards.io.atomic import publish_bytes, publishing, publishing_folder
+from shards.io.atomic import atomic_folder, atomic_write, write_bytes
 from shards.tar.writer import write_shards
 
 #: Images of each kind in the store, and labelled images of the target's splits.
@@ -43,14 +43,14 @@ def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
         pictures = [_digit(digits.images[i]) for i in source] + list(_patches(seed, patches))
         domains = np.array(["digit"] * DIGITS + ["patch"] * patches)
         turn = np.random.default_rng(seed).permutation(len(pictures))
-        with publishing(out / "domains.parquet") as file:
+        with atomic_write(out / "domains.parquet") as file:
             keys = [f"{place:05d}" for place in range(len(turn))]
             pq.write_table(pa.table({"key": keys, "domain": domains[turn]}), file, write_page_checksum=True)
-        with publishing_folder(out / "source") as folder:
+        with atomic_folder(out / "source") as folder:
             samples = ([(f"{place:05d}.png", _png(pictures[i]))] for place, i in enumerate(turn))
             write_shards(folder, samples, shard_size=SHARD_SIZE)
     if not (out / "target").exists():
-        with publishing_folder(out / "target") as folder:
+        with atomic_folder(out / "target") as folder:
             for name, chosen in _split(rest, digits.target, seed).items():
                 samples = (
                     [
@@ -60,7 +60,7 @@ def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
                     for i in chosen
                 )
                 write_shards(folder / name, samples, shard_size=SHARD_SIZE)
-            publish_bytes(folder / "classes.txt", "".join(f"{digit}\n" for digit in range(10)).encode())
+            write_bytes(folder / "classes.txt", "".join(f"{digit}\n" for digit in range(10)).encode())
 
 
 def domains_of(out: Path, keys: pa.ChunkedArray) -> npt.NDArray[np.str_]:

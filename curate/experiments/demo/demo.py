@@ -37,7 +37,7 @@ from curate.runs.run import run
 from curate.stats import plots
 from shards.indexing import index as shard_index
 from shards.io import shard_set
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.rewriting.verify import verify
 
 #: How images are chosen without training: by one untrained network.
@@ -169,7 +169,7 @@ def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str,
         "pretext": pretext,
         "seed": seed,
     }
-    publish_json(out / "results.json", results)
+    write_json(out / "results.json", results)
     return results
 
 
@@ -329,7 +329,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
     elif out.is_dir() and any(out.iterdir()):
         raise Misuse(f"--out {out}: is not empty, and no demo; name a new folder")
     else:
-        publish_json(path, settings)
+        write_json(path, settings)
 
 
 def by_domain(out: Path, weights: pa.Table) -> dict[str, float]:

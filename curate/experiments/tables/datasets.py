@@ -27,7 +27,7 @@ from shards import shuffle
 from shards.indexing import domains
 from shards.indexing import index as shard_index
 from shards.indexing.domains import Domains
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.io.regular_files import contents
 from shards.packing.decathlon.pack import SOURCE, pack_decathlon
 from shards.packing.stl10 import pack_stl10
@@ -106,7 +106,7 @@ def claim(out: Path, scale: Scale, seed: int) -> None:
     if not path.exists():
         if path.parent.exists():
             raise Misuse(f"--out {out}: has a folder data/ that is not of an experiment; name another --out")
-        publish_json(path, said)
+        write_json(path, said)
     held = said_in(path)
     if held != said:
         before = held if isinstance(held, dict) else {}

@@ -21,7 +21,7 @@ from curate.experiments.tables import table1_report
 from curate.experiments.tables.table1_cell import Cell, Options, domains_of, run_cell
 from curate.ledger import ledger
 from curate.stats import plots
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.packing.idx import Take, read_split
 
 #: The authors' own configuration of this experiment (METHOD.md section 9); DW's eta is not published.
@@ -122,7 +122,7 @@ def table1(
     claim(out / "cells", cells)
     found = run_cells(partial(run_cell, data, out / "runs"), cells, out / "cells", "table 1", processes)
     results = table1_report.results(found, cells, scale)
-    publish_json(out / "table1.json", results)
+    write_json(out / "table1.json", results)
     table1_report.write(out, results)
     for own in names:
         figure1(out, f"{own}-{seed}", own)

@@ -36,7 +36,7 @@ from curate.runs.prepare import Job, prepare
 from curate.runs.run import one_epoch
 from curate.runs.run_dir import claim, resume
 from shards.indexing import domains
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.io.locks import locked
 from shards.packing.idx import Take, pack_idx
 from shards.store import open_index
@@ -150,7 +150,7 @@ def score(run: Path, data: Path, cell: Cell) -> Result:
     config = provenance.read_config(run)
     network, losses = network_of(config), scorer(data, config)
     curve: dict[str, list[float]] = {name: [] for name in ("val", "test", "steps", "images", "cpu", "wall")}
-    for epoch, line in zip(checkpoint.finished(run), map(from_json, read_metrics(run))):
+    for epoch, line in zip(checkpoint.finished(run), map(parse_json, read_metrics(run))):
         checkpoint.load_model(checkpoint.folder(run, epoch) / "model.safetensors", network)
         for split in ("val", "test"):
             curve[split].append(losses(network, split))

@@ -16,7 +16,7 @@ from typing import Any
 from curate.experiments.sweep import Result, plain
 from curate.experiments.tables.paper_numbers import TABLE1, TABLE1_NAMES
 from curate.experiments.tables.table1_cell import Cell
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 #: How the paper calls the sets that have a name of their own here.
 PAPER_SETS = {"mnist": "mnist", "fashion-mnist": "fmnist", "kmnist": "kmnist"}
@@ -105,8 +105,8 @@ def under_budget(runs: list[Result], methods: list[str], counted: str | None) ->
 
 def write(out: Path, said: dict[str, Any]) -> None:
     """table1.csv and table1.md beside table1.json."""
-    publish_bytes(out / "table1.csv", as_csv(said).encode())
-    publish_bytes(out / "table1.md", as_markdown(said).encode())
+    write_bytes(out / "table1.csv", as_csv(said).encode())
+    write_bytes(out / "table1.md", as_markdown(said).encode())
 
 
 def as_csv(said: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from curate.experiments.tables.datasets import DataSet, open_datasets
 from curate.experiments.tables.presets import Scale
 from curate.experiments.tables.trials import AUTHORS, Trial, run_trials
 from curate.stats.comparison import write_comparison
-from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.json_files import json_bytes, parse_json, write_json
 
 #: The paper's methods, in its order; the authors' own configuration stands beside the table.
 METHODS = ("uniform", "nn", "l2rw", "bdw")
@@ -63,8 +63,8 @@ def table2(
         trials += [Trial(AUTHORS_ROW, "bdw", each, AUTHORS) for each in sets]
     found = run_trials(trials, size, out, devices=devices, processes=processes, seed=seed)
     said: dict[str, Any] = {"table": 2, "scale": scale, "seed": seed, **settings(size, sets), **results(trials, found)}
-    said = from_json(as_json(said))  # as it reads back
-    publish_json(out / "table2.json", said)
+    said = parse_json(json_bytes(said))  # as it reads back
+    write_json(out / "table2.json", said)
     table2_report.write(out, said)
     for protocol in PROTOCOLS:
         comparison = ranking.compared(said[protocol])

@@ -16,7 +16,7 @@ from curate.experiments.text_tables import Sheet, as_csv, latex, markdown, numbe
 from curate.stats.comparison import in_words
 from curate.stats.friedman import compare
 from curate.stats.score_table import table_of
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 TITLES = {"logistic": "Logistic regression on frozen features", "finetuned": "Fine-tuned network"}
 PRINTED = {
@@ -30,11 +30,11 @@ SPENT = ("training", "cpu", "logistic", "finetuned")
 def write(out: Path, said: Mapping[str, Any]) -> None:
     """table2.md, .tex and .csv beside table2.json, and the authors' configuration in extras.csv where it was run."""
     pages = sheets(said)
-    publish_bytes(out / "table2.md", markdown(f"Table 2 at {said['scale']} scale", opening(said), pages).encode())
-    publish_bytes(out / "table2.tex", latex(pages).encode())
-    publish_bytes(out / "table2.csv", csv_of(said).encode())
+    write_bytes(out / "table2.md", markdown(f"Table 2 at {said['scale']} scale", opening(said), pages).encode())
+    write_bytes(out / "table2.tex", latex(pages).encode())
+    write_bytes(out / "table2.csv", csv_of(said).encode())
     if said["extras"]["logistic"]:
-        publish_bytes(out / "extras.csv", csv_of(said["extras"]).encode())
+        write_bytes(out / "extras.csv", csv_of(said["extras"]).encode())
 
 
 def sheets(said: Mapping[str, Any]) -> list[Sheet]:

@@ -18,7 +18,7 @@ from curate.experiments.tables.datasets import DataSet, claim, open_stl10
 from curate.experiments.tables.presets import Scale
 from curate.experiments.tables.table2 import settings
 from curate.experiments.tables.trials import AUTHORS, Trial, outside, run_trials
-from shards.io.json_files import as_json, from_json, publish_json
+from shards.io.json_files import json_bytes, parse_json, write_json
 
 #: What is said of a row's run, beside its name and its constants.
 NUMBERS = ("finetuned", "logistic", "pruned", "epoch", "epochs", "stopped", "converged", "fine_tuning")
@@ -59,8 +59,8 @@ def table3(
     found = run_trials(trials, size, out, devices=devices, processes=processes, seed=seed)
     said: dict[str, Any] = {"table": 3, "scale": scale, "seed": seed, "set": chosen.name, **settings(size, [chosen])}
     said["rows"] = [row(trial, found[trial.scoring]) for trial in trials]
-    said = from_json(as_json(said))  # as it reads back
-    publish_json(out / "table3.json", said)
+    said = parse_json(json_bytes(said))  # as it reads back
+    write_json(out / "table3.json", said)
     table3_report.write(out, said)
     return said
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.experiments.text_tables import HOLE, Sheet, as_csv, latex, markdown, number
-from shards.io.atomic import publish_bytes
+from shards.io.atomic import write_bytes
 
 CONSTANTS = ("eta", "rho", "lam")
 COLUMNS = ("finetuned", "logistic", "pruned", "pruned_in", "pruned_out", "epoch", "epochs")
@@ -18,9 +18,9 @@ PRINTED = ("finetuned", "pruned", "seconds")
 def write(out: Path, said: Mapping[str, Any]) -> None:
     """table3.md, .tex and .csv beside table3.json."""
     pages = [results_sheet(said), seconds_sheet(said)]
-    publish_bytes(out / "table3.md", markdown(f"Table 3 at {said['scale']} scale", opening(said), pages).encode())
-    publish_bytes(out / "table3.tex", latex(pages).encode())
-    publish_bytes(out / "table3.csv", csv_of(said).encode())
+    write_bytes(out / "table3.md", markdown(f"Table 3 at {said['scale']} scale", opening(said), pages).encode())
+    write_bytes(out / "table3.tex", latex(pages).encode())
+    write_bytes(out / "table3.csv", csv_of(said).encode())
 
 
 def opening(said: Mapping[str, Any]) -> list[str]:

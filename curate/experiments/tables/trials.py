@@ -30,7 +30,7 @@ from curate.ledger.metrics import read_metrics, seconds_spent
 from curate.runs import checkpoint
 from curate.runs.run import run
 from shards.indexing import domains
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 from shards.store import open_index
 
 #: The configuration in the authors' code for STL-10 (METHOD.md section 9), a row of its own beside the paper's.
@@ -161,7 +161,7 @@ def train(place: Place, cell: Training) -> Result:
         stopped = NOTHING_LEFT
     except NonFinite:
         stopped = DIVERGED
-    lines = [from_json(line) for line in read_metrics(out)]
+    lines = [parse_json(line) for line in read_metrics(out)]
     return {
         "epochs": len(lines),
         "stopped": stopped,

@@ -23,9 +23,9 @@ from shards.faults import Fault
 from shards.indexing import domains, index
 from shards.indexing.domains import Domains
 from shards.io import shard_set
-from shards.io.atomic import publishing_folder
+from shards.io.atomic import atomic_folder
 from shards.io.images import PictureError, decode
-from shards.io.json_files import publish_json
+from shards.io.json_files import write_json
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon.annotations import Annotated
@@ -105,7 +105,7 @@ def pack_decathlon(
     chosen = _chosen(root, targets, source, mix, findings)
     planned = {name: _target(root, name, labelled(name), seed, findings) for name in chosen}
     stored = _stored(root, source, mix, planned)
-    with publishing_folder(out) as folder:
+    with atomic_folder(out) as folder:
         counts = _write_store(root, folder / "store", stored, findings, shard_size)
         splits = {
             name: _write_target(root, folder / "targets" / name, target, findings, seed, shard_size)
@@ -232,7 +232,7 @@ def _write_target(
             expected = "an image that decodes"
             todo = "get its images again, or leave it out with --domains"
             raise ShardError(f"{name} is empty", shard=sources[name].source, expected=expected, found=found, todo=todo)
-    publish_json(folder / "categories.json", [category._asdict() for category in categories])
+    write_json(folder / "categories.json", [category._asdict() for category in categories])
     return counts
 
 

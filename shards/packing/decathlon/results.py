@@ -16,7 +16,7 @@ from shards import stream
 from shards.errors import Misuse, ShardError
 from shards.indexing import index
 from shards.io import shard_set
-from shards.io.json_files import from_json, publish_json
+from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import contents
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def results(target: Path, split: str, predicted: Ints) -> list[Result]:
 
 def write_results(path: Path, found: Iterable[Result]) -> None:
     """Write results, of one domain or of several one after the other, as one JSON list."""
-    publish_json(path, list(found))
+    write_json(path, list(found))
 
 
 def image_ids(split: Path) -> Ints:
@@ -70,14 +70,14 @@ def category_ids(target: Path) -> Ints:
     """
     path = target / "categories.json"
     try:
-        return np.array([category["id"] for category in from_json(contents(path))], np.int64)
+        return np.array([category["id"] for category in parse_json(contents(path))], np.int64)
     except (OSError, ValueError, TypeError, LookupError, OverflowError) as error:
         raise ShardError("no category ids", shard=str(path), todo="pack the target with `pack decathlon`") from error
 
 
 def _image_id(sample: stream.Sample, split: Path) -> int:
     try:
-        return int(from_json(sample["json"])["image_id"])
+        return int(parse_json(sample["json"])["image_id"])
     except (ValueError, TypeError, LookupError) as error:
         key = sample["__key__"]
         raise ShardError("no image id", shard=str(split), key=key, todo="pack with `pack decathlon`") from error
