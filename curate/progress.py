@@ -11,7 +11,7 @@ from typing import Protocol, Self
 from tqdm import tqdm
 
 from curate.types import EpochReport
-from shards.io.parallel import watched
+from shards.io.parallel import on_progress
 
 
 class Progress(Protocol):
@@ -83,7 +83,7 @@ def shard_bar(label: str) -> Iterator[None]:
             bar.total = total
             bar.update(n_done - bar.n)
 
-        with watched(tell):
+        with on_progress(tell):
             yield
 
 

@@ -23,7 +23,7 @@ from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
 from shards.indexing.members import Bodies, Parts, members_of_bytes, members_of_shard, parts_of, walked_shard
 from shards.io import processes, remote
-from shards.io.byte_ranges import OpenShards, opening, read_through, uncompressed
+from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompressed
 from shards.io.shard_set import locate
 from shards.tar.walk import FILE
 
@@ -62,7 +62,7 @@ def images(
     loader = _loader(index, rows_of_batches, load, workers)
     try:
         for number in range(len(rows_of_batches)):
-            with processes.losing():
+            with processes.awaiting_workers():
                 found = next(loader, None)
             loaded = pickle.loads(found) if isinstance(found, bytes) else found
             if isinstance(loaded, ShardError):
@@ -82,11 +82,11 @@ def _loader(
 
     reading = partial(_batches_of_worker, index, rows_of_batches)
     pipeline = webdataset.DataPipeline(reading, partial(_load, load), *([_packed] if workers else []))
-    begin = processes.begin if workers else None
+    begin = processes.init_worker if workers else None
     loader = webdataset.WebLoader(
         pipeline, batch_size=None, num_workers=workers, collate_fn=_as_it_is, worker_init_fn=begin
     )
-    with processes.starting():
+    with processes.starting_workers():
         started: Iterator[Any] = iter(loader.pipeline[0])  # torch's own, which starts its workers here and now
     return started
 
@@ -220,7 +220,7 @@ def _streamed(index: Index, location: str, run: list[Line]) -> Iterator[Sample]:
     sizes = [run[place][1]["image_size"] for place in with_image]
     if with_image:
         with _opening_stream(location) as stream:
-            for place, body in zip(with_image, read_through(stream, location, offsets, sizes), strict=True):
+            for place, body in zip(with_image, read_ranges(stream, location, offsets, sizes), strict=True):
                 found[place][run[place][1]["image"].lower()] = body
     yield from found
 
@@ -248,7 +248,7 @@ def _opening_stream(location: str) -> Iterator[BinaryIO]:
     ours = ("http", "https", "file")
     scheme = location.partition(":")[0]
     if not remote.is_url(location) or scheme in ours or scheme not in gopen_schemes:
-        with opening(location) as stream:
+        with open_stream(location) as stream:
             yield stream
         return
     source = gopen(location)

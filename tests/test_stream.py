@@ -21,7 +21,7 @@ from shards.errors import Misuse, ShardError, ShardsChanged
 from shards.indexing import index as indexes
 from shards.indexing.index import Index
 from shards.io import shard_set
-from shards.io.byte_ranges import OpenShards, read_through
+from shards.io.byte_ranges import OpenShards, read_ranges
 from shards.shuffle import epoch_order
 from shards.stream import images, is_streamed, remote_order, samples
 
@@ -129,7 +129,7 @@ def test_few_files_are_open_at_once(tmp_path: Path) -> None:
 def test_ranges_of_a_stream_are_those_of_the_bytes(data: bytes, draw: st.DataObject) -> None:
     ranges = draw.draw(st.lists(st.tuples(st.integers(0, len(data)), st.integers(0, 300)), max_size=8))
     ranges = sorted((offset, min(size, len(data) - offset)) for offset, size in ranges)
-    found = read_through(io.BytesIO(data), "s", [offset for offset, _ in ranges], [size for _, size in ranges])
+    found = read_ranges(io.BytesIO(data), "s", [offset for offset, _ in ranges], [size for _, size in ranges])
     assert list(found) == [data[offset : offset + size] for offset, size in ranges]
 
 
@@ -137,7 +137,7 @@ def test_a_stream_that_ends_early_is_named() -> None:
     with pytest.raises(
         ShardsChanged, match=r"s\.tar: ends before its index says \(expected at least 9 bytes, found 5\)"
     ):
-        list(read_through(io.BytesIO(b"12345"), "s.tar", [2], [7]))
+        list(read_ranges(io.BytesIO(b"12345"), "s.tar", [2], [7]))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import click
 
 from curate import __version__
 from shards.errors import Error
-from shards.io.bus_error import tell_losses
+from shards.io.bus_error import install_handler
 
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name, a dash
 #: being an underscore there.
@@ -63,7 +63,7 @@ def curate() -> None:
 def main() -> None:
     """The entry point: our errors become one line and an exit code."""
     _read_names_as_utf8()
-    tell_losses(lambda error: _say(str(error), error.exit_code))
+    install_handler(lambda error: _say(str(error), error.exit_code))
     sys.unraisablehook = _interrupt_again
     try:
         sys.exit(curate.main(standalone_mode=False) or 0)

@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from curate.config.catalogue import ALL_METHODS, META_LOSSES, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS, method_spec
 from curate.errors import Misuse
 from shards.io.json_files import parse_json, version_in
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 #: Format and version of run.json.
 RUN_FORMAT, RUN_VERSION = "run", 1
@@ -282,7 +282,7 @@ def read_options(path: Path) -> dict[str, Any]:
         Misuse: the file is missing, is neither, does not parse, or is a run.json of another format.
     """
     try:
-        data = contents(path)
+        data = read_regular(path)
         found = tomllib.loads(data.decode()) if path.suffix == ".toml" else parse_json(data)
     except FileNotFoundError as error:
         raise Misuse(f"{path}: no such file; give a .toml or .json file to --config") from error

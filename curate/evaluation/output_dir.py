@@ -18,7 +18,7 @@ from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
 from shards.io.json_files import json_bytes, convert, parse_json, write_json, version_in
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 #: The folder in a run's own where evaluations go that name no other.
 FOLDER = "evaluations"
@@ -83,7 +83,7 @@ def keep(path: Path, said: dict[str, Any]) -> None:
         write_json(path, said)
         return
     try:
-        before = dict(parse_json(contents(path)))
+        before = dict(parse_json(read_regular(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
     names = [name for name in said if name not in ("format", "version")]  # older ones say these in another way
@@ -159,7 +159,7 @@ def chosen(folder: Path, asked: Asked) -> int | None:
     if not path.exists():
         return None
     try:
-        said = parse_json(contents(path))
+        said = parse_json(read_regular(path))
         version, held = version_in(said, FORMAT), convert(said, Chosen)
     except ValueError as error:
         raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error

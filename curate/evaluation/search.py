@@ -21,7 +21,7 @@ from curate.errors import CurateError, NonFinite
 from curate.evaluation.finetune import Split, Task, Training, evaluate, final, reproducible
 from curate.evaluation.grid import Cell, Epoch, Grid, Positive, Rung, Share, Trace, check_drops, picked, ranked, rungs
 from shards.io.json_files import convert, parse_json, write_json, version_in
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
     """
     lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
     try:
-        said = parse_json(contents(path))
+        said = parse_json(read_regular(path))
         if (version := version_in(said, FORMAT)) not in (None, VERSION):
             raise CurateError(f"{path}: version {version}, this release reads {VERSION}; {lost}")
         return convert(said, kind)

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
 from shards.io.json_files import json_bytes, parse_json, write_json
-from shards.io.processes import end_with_parent, losing, starting
-from shards.io.regular_files import contents
+from shards.io.processes import awaiting_workers, exit_with_parent, starting_workers
+from shards.io.regular_files import read_regular
 
 Result = dict[str, Any]
 C = TypeVar("C")
@@ -52,7 +52,7 @@ def run_cells(
             write_json(place(out, name), {"cell": plain(cells[name]), "result": result})
             found[name] = result
             tell(name)
-    return {name: parse_json(contents(place(out, name)))["result"] for name in cells}
+    return {name: parse_json(read_regular(place(out, name)))["result"] for name in cells}
 
 
 def earlier(out: Path, name: str, cell: Any) -> Result | None:
@@ -66,7 +66,7 @@ def earlier(out: Path, name: str, cell: Any) -> Result | None:
     if not path.exists():
         return None
     try:
-        held = parse_json(contents(path))
+        held = parse_json(read_regular(path))
         settings, result = {**held["cell"]}, {**held["result"]}
     except (ValueError, KeyError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
@@ -87,12 +87,12 @@ def computed(work: Callable[[C], Result], cells: Mapping[str, C], processes: int
     # Started afresh: a forked process would inherit torch's threads in the middle of things.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
-        with starting(fresh=True, option="--processes"):
+        with starting_workers(fresh=True, option="--processes"):
             pool = ProcessPoolExecutor(processes, mp_context=context, initializer=begin_process)
             stack.callback(pool.shutdown, cancel_futures=True)
             names: dict[Future[Result], str] = {pool.submit(work, cell): name for name, cell in cells.items()}
         for future in as_completed(names):
-            with losing("--processes"):
+            with awaiting_workers("--processes"):
                 result = future.result()
             yield names[future], result
 
@@ -113,7 +113,7 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
 def said_in(path: Path) -> Any:
     """What a record of ours says; None, which no record says, where it is damaged."""
     try:
-        return parse_json(contents(path))
+        return parse_json(read_regular(path))
     except ValueError:
         return None
 
@@ -123,7 +123,7 @@ def begin_process() -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was born deaf
     one_thread()
-    end_with_parent()
+    exit_with_parent()
 
 
 def one_thread() -> None:

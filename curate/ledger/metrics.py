@@ -10,7 +10,7 @@ from curate.errors import CurateError
 from curate.types import EpochReport
 from shards.io.atomic import write_bytes
 from shards.io.json_files import parse_json
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 METRICS = "metrics.jsonl"
 
@@ -22,7 +22,7 @@ def read_metrics(out: Path) -> list[bytes]:
         CurateError: line n is not that of epoch n.
     """
     path = out / METRICS
-    lines = contents(path).splitlines(keepends=True) if path.exists() else []
+    lines = read_regular(path).splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             holds = parse_json(line)["epoch"] == number

@@ -26,7 +26,7 @@ from curate.training.engine import State
 from curate.types import Codes, Mask
 from shards.io.atomic import write_bytes
 from shards.io.json_files import convert, parse_json, write_json, version_in
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 FORMAT, VERSION = "checkpoint", 1
 _EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
@@ -119,7 +119,7 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
         CurateError: it is damaged, or of another format.
     """
     try:
-        said: dict[str, Any] = parse_json(contents(at / _MARKER))
+        said: dict[str, Any] = parse_json(read_regular(at / _MARKER))
         convert(said, Marker)
     except ValueError as error:
         raise _damaged(at / _MARKER, str(error), todo) from error
@@ -186,7 +186,7 @@ def read(path: Path, todo: str = _GO_BACK) -> dict[str, Tensor]:
         CurateError: the file is missing, damaged, or none of the checkpoint's.
     """
     try:
-        data = contents(path)
+        data = read_regular(path)
     except FileNotFoundError as error:
         raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
     found = _sha256(data)

@@ -22,7 +22,7 @@ from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
 from shards.io.json_files import convert, parse_json, write_json, version_in
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 _PATHS = ("store", "target", "index", "nn_features", "encoder", "features")
 _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", "pillow", "safetensors")
@@ -92,7 +92,7 @@ def read_run(run: Path) -> dict[str, Any]:
     """
     path = run / "run.json"
     try:
-        record = parse_json(contents(path))
+        record = parse_json(read_regular(path))
     except FileNotFoundError as error:
         raise CurateError(f"{run}: no run.json in it; name the --out folder of a `curate run`") from error
     except ValueError as error:

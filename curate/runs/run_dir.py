@@ -20,7 +20,7 @@ from curate.runs.prepare import Job, trainable
 from curate.training import engine, precision
 from shards.io import paths, remote, shard_set
 from shards.io.atomic import write_bytes
-from shards.io.regular_files import opened
+from shards.io.regular_files import open_regular
 
 #: What `prepare` leaves in a run's folder before the run has one.
 _MADE_BEFORE = ("index.parquet", "distances.parquet", "features")
@@ -149,7 +149,7 @@ def _refuse_gaps(out: Path, done: int) -> None:
             if not path.is_file():
                 raise CurateError(f"{path}: is missing; restore it or start in a new --out")
         digest = manifest.read(manifest.path_of(out, epoch))[1].ledger_sha256
-        with opened(path) as file:
+        with open_regular(path) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 raise CurateError(f"{path}: not the one its manifest names; restore it or start in a new --out")
     if len(lines := read_metrics(out)) < done:

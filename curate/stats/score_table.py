@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from curate.errors import CurateError, Misuse
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 Reals = npt.NDArray[np.float64]
 
@@ -120,7 +120,7 @@ _Cell = tuple[int, str, str, str]
 
 def _sheet(path: Path) -> _Sheet:
     try:
-        text = contents(path).decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
         mark = _separator(text)
         rows = list(_rows(text, mark))
     except (UnicodeDecodeError, csv.Error) as error:

@@ -13,7 +13,7 @@ from shards.indexing.extents import runs_of
 from shards.indexing.index import Index
 from shards.indexing.scan import Shard, state
 from shards.io import remote
-from shards.io.mapped import opening
+from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
 from shards.tar.header_chain import checksum
@@ -43,7 +43,7 @@ def _check(root: str, item: tuple[Shard, Places, Places]) -> None:
     size = os.path.getsize(location) if os.path.exists(location) else None
     if size != shard.size:
         raise _changed(shard, "size", f"{shard.size} bytes", "no file" if size is None else f"{size} bytes")
-    with opening(location) as source:
+    with open_mapped(location) as source:
         order = np.argsort(starts, kind="stable")
         found = None if shard.gzip else checksum(source.buffer, starts[order], sizes[order])
     found = state(location)[1] if found is None else found

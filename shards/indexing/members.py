@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from shards.errors import ShardsChanged
 from shards.indexing.sample import Part, group, link_targets
-from shards.io.mapped import Buffer, opening
+from shards.io.mapped import Buffer, open_mapped
 from shards.tar.walk import FILE, SPARSE, Member, walk
 
 #: Extension (lower case) and body of each member that can be read, in tar order.
@@ -33,7 +33,7 @@ def members_of_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator
     Raises:
         ShardsChanged: a key is not in the shard.
     """
-    with opening(location) as source:
+    with open_mapped(location) as source:
         walked = walked_samples(source.buffer, shard)
         for key in keys:
             yield bodies(source.buffer, parts_of(walked, key, shard))
@@ -41,7 +41,7 @@ def members_of_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator
 
 def walked_shard(location: str, shard: str) -> dict[str, Parts]:
     """The parts of all samples of the shard at a path, by key."""
-    with opening(location) as source:
+    with open_mapped(location) as source:
         return walked_samples(source.buffer, shard)
 
 

@@ -19,7 +19,7 @@ from shards.indexing.content import check_samples, count_images
 from shards.indexing.lint import member_faults, sample_faults, shortened
 from shards.indexing.sample import group, link_targets
 from shards.indexing.schema import rows_of
-from shards.io.mapped import Source, opening
+from shards.io.mapped import MappedShard, open_mapped
 from shards.io.shard_set import locate
 from shards.tar.sniff import refusal
 from shards.tar.walk import HARD_LINK, Member, pieces
@@ -64,7 +64,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
         image: the extension that is the image; None takes the first in tar order.
     """
     try:
-        with opening(locate(root, path)) as source:
+        with open_mapped(locate(root, path)) as source:
             why = refusal(source.buffer, path, source.damage)
             if why is None:
                 return _scan(source, path, check, image)
@@ -73,7 +73,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
     return Scan(None, rows_of([], None), Counter(), (why,))
 
 
-def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
+def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Scan:
     digest = xxhash.xxh3_64()
     found = list(pieces(source.buffer, path, digest.update))
     parts = [piece for piece in found if not isinstance(piece, Fault)]
@@ -104,7 +104,7 @@ def _scan(source: Source, path: str, check: bool, image: str | None) -> Scan:
 def state(locator: str) -> tuple[int, str]:
     """Size and header checksum of a shard as it is now, to be held against `Shard`."""
     digest = xxhash.xxh3_64()
-    with opening(locator) as source:
+    with open_mapped(locator) as source:
         for _ in pieces(source.buffer, locator, digest.update):
             pass
         return source.size, digest.hexdigest()

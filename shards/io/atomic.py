@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shards.errors import Busy
-from shards.io.locks import claim, locked
+from shards.io.locks import locked, try_lock
 
 #: Seconds that a worker may take to die with the process that started it: what it writes reaches the disk first.
 LOCK_TIMEOUT_S = 1.0
@@ -72,7 +72,7 @@ def _open_locked(partial: Path) -> Iterator[BinaryIO]:
     while True:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
             try:
-                claim(file.fileno(), partial)
+                try_lock(file.fileno(), partial)
             except Busy:
                 if time.monotonic() > give_up:
                     raise

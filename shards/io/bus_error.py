@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 from shards.errors import ShardError, ShardsChanged
 
 #: The files that are mapped now: descriptor -> name and bytes mapped.
-_open: dict[int, tuple[str, int]] = {}
+_mapped_files: dict[int, tuple[str, int]] = {}
 #: The handler that the system holds a pointer to.
 _handler: Any = None
 
 
 @contextmanager
-def mapping(file: BinaryIO, name: str) -> Iterator[bytes | mmap.mmap]:
+def map_file(file: BinaryIO, name: str) -> Iterator[bytes | mmap.mmap]:
     """All bytes of an open file as one buffer, which is good beyond the block, until its last user lets go of it.
 
     Args:
@@ -32,19 +32,19 @@ def mapping(file: BinaryIO, name: str) -> Iterator[bytes | mmap.mmap]:
     if size == 0:
         yield b""  # cannot be mapped
         return
-    _open[descriptor] = name, size
+    _mapped_files[descriptor] = name, size
     try:
         yield mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
     finally:
-        del _open[descriptor]
+        del _mapped_files[descriptor]
 
 
-def tell_losses(tell: Callable[[ShardError], object]) -> None:
+def install_handler(tell: Callable[[ShardError], object]) -> None:
     """End this process with status 1 where a mapped file loses bytes that are read, after ``tell`` was told of it."""
     global _handler
 
     def end(_: int) -> None:
-        tell(_loss())
+        tell(_shrunken_file())
         os._exit(1)
 
     # Python's own handlers run when the read is over, which it never is: this one runs inside it.
@@ -52,13 +52,13 @@ def tell_losses(tell: Callable[[ShardError], object]) -> None:
     ctypes.CDLL(None).signal(signal.SIGBUS, _handler)
 
 
-def _loss() -> ShardError:
-    for descriptor, (name, size) in _open.items():
+def _shrunken_file() -> ShardError:
+    for descriptor, (name, size) in _mapped_files.items():
         found = os.fstat(descriptor).st_size
         if found < size:
             todo = "restore it or index the store again"
             return ShardsChanged(
                 "became shorter while it was read", shard=name, expected=f"{size} bytes", found=found, todo=todo
             )
-    names = ", ".join(name for name, _ in _open.values()) or "a file"
+    names = ", ".join(name for name, _ in _mapped_files.values()) or "a file"
     return ShardError("cannot be read to its end (SIGBUS)", shard=names, todo="check the disk, /dev/shm included")

@@ -16,22 +16,22 @@ from typing import IO, BinaryIO, cast
 
 from shards.errors import ShardsChanged
 from shards.io import remote
-from shards.io.inflate import CHUNK, MAGIC, Inflated
-from shards.io.regular_files import check_regular, opened
+from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
+from shards.io.regular_files import check_regular, open_regular
 
 #: Local shards that one reader keeps open, at most.
-MOST_OPEN = 64
+MAX_OPEN = 64
 
 
 class OpenShards:
     """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound.
 
     Args:
-        most: the bound; None takes `MOST_OPEN`, or a quarter of what the system lets this process open, if less.
+        most: the bound; None takes `MAX_OPEN`, or a quarter of what the system lets this process open, if less.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self._most = max(1, min(MOST_OPEN, _descriptors() // 4)) if most is None else most
+        self._most = max(1, min(MAX_OPEN, _max_descriptors() // 4)) if most is None else most
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> OpenShards:
@@ -75,17 +75,17 @@ class OpenShards:
         while done < len(buffer):
             n = os.preadv(descriptor, [buffer[done:]], offset + done)
             if n == 0:
-                raise ends_early(path, offset + len(buffer), offset + done)
+                raise shard_too_short(path, offset + len(buffer), offset + done)
             done += n
 
 
-def _descriptors() -> int:
+def _max_descriptors() -> int:
     """How many files this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def ends_early(shard: str, expected: int, found: int) -> ShardsChanged:
+def shard_too_short(shard: str, expected: int, found: int) -> ShardsChanged:
     """The error for a shard that has fewer bytes than its index says."""
     return ShardsChanged(
         "ends before its index says",
@@ -96,7 +96,7 @@ def ends_early(shard: str, expected: int, found: int) -> ShardsChanged:
     )
 
 
-def read_through(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[bytes]:
+def read_ranges(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[bytes]:
     """Read ranges of a stream that cannot seek, in increasing order of offset; ranges may overlap.
 
     Args:
@@ -110,7 +110,7 @@ def read_through(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: S
     position, last = 0, b""  # `last`: bytes just read, which end at `position`; kept for ranges that overlap
     for offset, size in zip(offsets, sizes, strict=True):
         if offset > position:
-            _pass_over(stream, shard, offset - position, position)
+            _skip(stream, shard, offset - position, position)
             position, last = offset, b""
         last = last[len(last) - (position - offset) :]
         missing = size - len(last)
@@ -127,11 +127,11 @@ def read_exactly(stream: IO[bytes], shard: str, size: int, position: int) -> byt
         parts.append(part)
         missing -= len(part)
     if missing:
-        raise ends_early(shard, position + size, position + size - missing)
+        raise shard_too_short(shard, position + size, position + size - missing)
     return b"".join(parts)
 
 
-def _pass_over(stream: IO[bytes], shard: str, size: int, position: int) -> None:
+def _skip(stream: IO[bytes], shard: str, size: int, position: int) -> None:
     while size:
         step = min(size, CHUNK)
         read_exactly(stream, shard, step, position)
@@ -139,21 +139,21 @@ def _pass_over(stream: IO[bytes], shard: str, size: int, position: int) -> None:
 
 
 @contextmanager
-def opening(location: str) -> Iterator[BinaryIO]:
+def open_stream(location: str) -> Iterator[BinaryIO]:
     """Open a shard, local or remote, at its beginning, uncompressed where its magic says gzip."""
     if remote.is_url(location):
-        with remote.opening(location) as stream:
+        with remote.open_url(location) as stream:
             yield uncompressed(stream)
     else:
-        with opened(location) as file:
+        with open_regular(location) as file:
             yield uncompressed(file)
 
 
 def uncompressed(stream: IO[bytes]) -> BinaryIO:
     """The tar in a stream that is a tar or a gzip of one; a damaged gzip ends where it cannot be unpacked further."""
     buffered = io.BufferedReader(cast(io.RawIOBase, _Readable(stream)), CHUNK)
-    if buffered.peek(2)[:2] == MAGIC:
-        return cast(BinaryIO, io.BufferedReader(Inflated(buffered), CHUNK))
+    if buffered.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, io.BufferedReader(GzipReader(buffered), CHUNK))
     return cast(BinaryIO, buffered)
 
 

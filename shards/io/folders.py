@@ -72,7 +72,7 @@ class PassedOver:
         return ", ".join(said + ([f"{rest:,} others"] if rest else []))
 
 
-def walk(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list[str], PassedOver]:
+def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list[str], PassedOver]:
     """The wanted files below ``folder``, as sorted relative paths with ``/``, and what was passed over.
 
     Hidden files and folders are no one's wish; links to folders are not followed, links to files are, and one that

@@ -12,14 +12,14 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
-MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 1 << 20
 _DEFLATE, _RAW = 8, -zlib.MAX_WBITS
 # Flags of a member's header: what else stands in it.
 _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 
 
-class Inflated(io.RawIOBase):
+class GzipReader(io.RawIOBase):
     """What a gzip holds, to be read once from its beginning.
 
     Attributes:
@@ -77,7 +77,7 @@ class Inflated(io.RawIOBase):
             try:
                 piece = unpacker.decompress(fed, CHUNK)
             except zlib.error:
-                yield _up_to_the_damage(before, fed)
+                yield _intact_part(before, fed)
                 raise
             self._rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
             crc, size = zlib.crc32(piece, crc), size + len(piece)
@@ -92,7 +92,7 @@ class Inflated(io.RawIOBase):
 
     def _pass_header(self) -> None:
         fixed = self._take(10)
-        if fixed[:2] != MAGIC or fixed[2] != _DEFLATE:
+        if fixed[:2] != GZIP_MAGIC or fixed[2] != _DEFLATE:
             raise zlib.error("no gzip header where one should be")
         flags = fixed[3]
         if flags & _EXTRA:
@@ -125,7 +125,7 @@ class Inflated(io.RawIOBase):
         return bool(self._rest)
 
 
-def _up_to_the_damage(unpacker: zlib._Decompress, fed: bytes) -> bytes:
+def _intact_part(unpacker: zlib._Decompress, fed: bytes) -> bytes:
     """All that can be unpacked of ``fed``, which as a whole cannot."""
     whole, piece, too_many = 0, b"", CHUNK
     while too_many - whole > 1:

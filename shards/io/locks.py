@@ -16,7 +16,7 @@ from pathlib import Path
 from shards.errors import Busy, Misuse
 
 #: The open folders that are locked.
-_held: set[int] = set()
+_locked_folders: set[int] = set()
 
 
 @contextmanager
@@ -33,20 +33,20 @@ def locked(folder: Path) -> Iterator[None]:
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    _held.add(descriptor)
+    _locked_folders.add(descriptor)
     try:
-        claim(descriptor, folder)
+        try_lock(descriptor, folder)
         try:
             yield
         finally:
             if made:
                 _remove_empty(folder)
     finally:
-        _held.discard(descriptor)
+        _locked_folders.discard(descriptor)
         os.close(descriptor)
 
 
-def claim(descriptor: int, path: Path) -> None:
+def try_lock(descriptor: int, path: Path) -> None:
     """Lock an open file or folder, which ``path`` must still name; closing it lets go.
 
     Raises:
@@ -70,11 +70,11 @@ def _remove_empty(folder: Path) -> None:
         return
 
 
-def _let_go() -> None:
+def _close_in_child() -> None:
     """In a forked worker: its copy would keep the lock when the process that took it is killed."""
-    for descriptor in _held:
+    for descriptor in _locked_folders:
         os.close(descriptor)
-    _held.clear()
+    _locked_folders.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -18,13 +18,13 @@ from typing import BinaryIO, cast
 
 from shards.errors import NoSpace, NotShards
 from shards.io import remote
-from shards.io.bus_error import mapping
-from shards.io.inflate import CHUNK, MAGIC, Inflated
-from shards.io.regular_files import opened
+from shards.io.bus_error import map_file
+from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
+from shards.io.regular_files import open_regular
 
 
 @dataclass(frozen=True)
-class Source:
+class MappedShard:
     """An opened shard.
 
     Args:
@@ -43,7 +43,7 @@ class Source:
 
 
 @contextmanager
-def opening(locator: str) -> Iterator[Source]:
+def open_mapped(locator: str) -> Iterator[MappedShard]:
     """Open a shard under its path or URL.
 
     Raises:
@@ -51,50 +51,50 @@ def opening(locator: str) -> Iterator[Source]:
         NoSpace: the temporary copy of a compressed or remote shard does not fit.
     """
     if remote.is_url(locator):
-        with _scratch() as copy:
-            with remote.opening(locator) as stream, _room(locator):
+        with _temporary_file() as copy:
+            with remote.open_url(locator) as stream, _out_of_space_named(locator):
                 shutil.copyfileobj(stream, copy, CHUNK)
-            with _source(copy, locator) as source:
+            with _mapped(copy, locator) as source:
                 yield source
         return
-    with _open_file(locator) as file, _source(file, locator) as source:
+    with _open_local(locator) as file, _mapped(file, locator) as source:
         yield source
 
 
-def _open_file(path: str) -> BinaryIO:
+def _open_local(path: str) -> BinaryIO:
     try:
-        return opened(path)
+        return open_regular(path)
     except OSError as error:
         raise NotShards(f"cannot be opened ({error.strerror})", shard=path) from error
 
 
 @contextmanager
-def _source(file: BinaryIO, locator: str) -> Iterator[Source]:
+def _mapped(file: BinaryIO, locator: str) -> Iterator[MappedShard]:
     file.flush()
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
-    if file.read(2) != MAGIC:
-        with mapping(file, locator) as buffer:
-            yield Source(buffer, size, False)
+    if file.read(2) != GZIP_MAGIC:
+        with map_file(file, locator) as buffer:
+            yield MappedShard(buffer, size, False)
         return
     file.seek(0)
-    with _scratch() as plain:
-        unpacked = Inflated(file)
-        with _room(locator):
+    with _temporary_file() as plain:
+        unpacked = GzipReader(file)
+        with _out_of_space_named(locator):
             shutil.copyfileobj(unpacked, plain, CHUNK)
             plain.flush()
-        with mapping(plain, locator) as buffer:
-            yield Source(buffer, size, True, unpacked.damage, unpacked.mismatch)
+        with map_file(plain, locator) as buffer:
+            yield MappedShard(buffer, size, True, unpacked.damage, unpacked.mismatch)
 
 
 @contextmanager
-def _scratch() -> Iterator[BinaryIO]:
+def _temporary_file() -> Iterator[BinaryIO]:
     with tempfile.TemporaryFile() as file:
         yield cast(BinaryIO, file)
 
 
 @contextmanager
-def _room(locator: str) -> Iterator[None]:
+def _out_of_space_named(locator: str) -> Iterator[None]:
     """Say plainly that a temporary copy found no space."""
     try:
         yield

@@ -22,20 +22,20 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 #: Seconds of work that are done in this process before others are started: a small set never waits for them.
-ALONE_S = 0.5
+SERIAL_S = 0.5
 #: Told how many tasks of how many are done.
-Watch = Callable[[int, int], None]
-_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+ProgressCallback = Callable[[int, int], None]
+_progress: ContextVar[ProgressCallback | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watched(by: Watch) -> Iterator[None]:
+def on_progress(by: ProgressCallback) -> Iterator[None]:
     """Tell ``by`` how far every `map_shards` in this block is."""
-    before = _watch.set(by)
+    before = _progress.set(by)
     try:
         yield
     finally:
-        _watch.reset(before)
+        _progress.reset(before)
 
 
 def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> Iterator[Result]:
@@ -45,7 +45,7 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
         task: a function of a module (or a `functools.partial` of one), so that another process can find it.
         items: what the task is done for, usually one a shard.
         workers: processes; 1 works in this process. More than there are items are not started, and none before
-            `ALONE_S` seconds of work are done.
+            `SERIAL_S` seconds of work are done.
 
     Raises:
         Misuse: ``workers`` is below 1.
@@ -54,7 +54,7 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
     """
     if workers < 1:
         raise Misuse("the number of workers is too small", expected="at least 1", found=workers)
-    watch = _watch.get()
+    watch = _progress.get()
     for n_done, result in enumerate(_results(task, items, workers), start=1):
         if watch is not None:
             watch(n_done, len(items))
@@ -65,25 +65,25 @@ def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int
     started = time.monotonic()
     for place, item in enumerate(items):
         n_processes = min(workers, len(items) - place)
-        if n_processes > 1 and time.monotonic() - started >= ALONE_S:
-            yield from _spread(task, items[place:], n_processes)
+        if n_processes > 1 and time.monotonic() - started >= SERIAL_S:
+            yield from _in_processes(task, items[place:], n_processes)
             return
         yield task(item)
 
 
-def _spread(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
+def _in_processes(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
-        with processes.starting(fresh=True):
+        with processes.starting_workers(fresh=True):
             heard, told = context.Pipe(duplex=False)
             stack.enter_context(heard)
             stack.enter_context(told)
-            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=begin, initargs=(told,))
+            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=init_worker, initargs=(told,))
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(task, items)
         try:
-            with processes.losing():
+            with processes.awaiting_workers():
                 yield from results
         except ShardError:
             if heard.poll():
@@ -91,11 +91,11 @@ def _spread(task: Callable[[Item], Result], items: Sequence[Item], n_processes: 
             raise
 
 
-def begin(told: Connection) -> None:
+def init_worker(told: Connection) -> None:
     """What a process of the pool does first.
 
     Args:
         told: where its last words go, should a shard become shorter while it is read.
     """
-    processes.begin()
-    bus_error.tell_losses(told.send)
+    processes.init_worker()
+    bus_error.install_handler(told.send)

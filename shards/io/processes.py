@@ -23,13 +23,13 @@ from shards.errors import ShardError
 _PR_SET_PDEATHSIG = 1
 
 
-def begin(*_: object) -> None:
+def init_worker(*_: object) -> None:
     """What a worker does first: it leaves Ctrl-C to the process that started it, and ends when that one does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    exit_with_parent()
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """Let this worker be killed as soon as the process that started it is gone, however it went.
 
     Nobody would read its results, and the same command, given again, must not meet it at work. On Linux the system
@@ -39,7 +39,7 @@ def end_with_parent() -> None:
     if parent is None:
         return
     if not _killed_by_system():
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
     if os.getppid() != parent.pid:
         os._exit(1)  # it was gone before the system was asked
 
@@ -50,14 +50,14 @@ def _killed_by_system() -> bool:
     return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
 
 
-def _watch(parent: multiprocessing.process.BaseProcess) -> None:
+def _exit_after(parent: multiprocessing.process.BaseProcess) -> None:
     parent.join()
     os._exit(1)
 
 
 @contextmanager
-def starting(*, fresh: bool = False, option: str = "--workers") -> Iterator[None]:
-    """Around the start of workers: they are born deaf to Ctrl-C, which would end one before it can `begin`.
+def starting_workers(*, fresh: bool = False, option: str = "--workers") -> Iterator[None]:
+    """Around the start of workers: they are born deaf to Ctrl-C, which would end one before it can `init_worker`.
 
     Args:
         fresh: they are not forked; Python keeps a process beside such ones, and lets Ctrl-C through as it starts it.
@@ -81,7 +81,7 @@ def starting(*, fresh: bool = False, option: str = "--workers") -> Iterator[None
 
 
 @contextmanager
-def losing(option: str = "--workers") -> Iterator[None]:
+def awaiting_workers(option: str = "--workers") -> Iterator[None]:
     """Around the wait for a worker's results.
 
     Args:

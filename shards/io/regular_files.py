@@ -9,7 +9,7 @@ from io import BufferedReader
 from pathlib import Path
 
 
-def opened(path: str | Path) -> BufferedReader:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file to be read.
 
     Raises:
@@ -18,25 +18,25 @@ def opened(path: str | Path) -> BufferedReader:
     # Without O_NONBLOCK the opening of a pipe waits for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        _refuse_others(os.fstat(descriptor).st_mode, path)
+        _refuse_irregular(os.fstat(descriptor).st_mode, path)
     except OSError:
         os.close(descriptor)
         raise
     return open(descriptor, "rb")
 
 
-def contents(path: str | Path) -> bytes:
-    """All bytes of a regular file; raises as `opened` does."""
-    with opened(path) as file:
+def read_regular(path: str | Path) -> bytes:
+    """All bytes of a regular file; raises as `open_regular` does."""
+    with open_regular(path) as file:
         return file.read()
 
 
 def check_regular(path: str | Path) -> None:
     """Raise `OSError` unless this is a regular file: for libraries that open files themselves."""
-    _refuse_others(os.stat(path).st_mode, path)
+    _refuse_irregular(os.stat(path).st_mode, path)
 
 
-def _refuse_others(mode: int, path: str | Path) -> None:
+def _refuse_irregular(mode: int, path: str | Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):

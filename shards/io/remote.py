@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from shards.errors import Misuse, NotShards, ShardError
-from shards.io.regular_files import opened
+from shards.io.regular_files import open_regular
 
 #: Seconds in which a server must answer, and after that send something.
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 _URL = re.compile(r"(pipe:|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
@@ -42,7 +42,7 @@ def check_url(url: str) -> None:
 
 
 @contextmanager
-def opening(url: str) -> Iterator[BinaryIO]:
+def open_url(url: str) -> Iterator[BinaryIO]:
     """Open what a URL names, to be read once from its beginning.
 
     Raises:
@@ -53,16 +53,16 @@ def opening(url: str) -> Iterator[BinaryIO]:
             yield stream
         return
     with _open(url) as stream:
-        yield cast(BinaryIO, io.BufferedReader(_Remote(stream, url), 1 << 16))
+        yield cast(BinaryIO, io.BufferedReader(_RemoteStream(stream, url), 1 << 16))
 
 
-def read(url: str, most: int) -> bytes:
+def read_url(url: str, most: int) -> bytes:
     """All the bytes that a URL names.
 
     Raises:
-        NotShards: as `opening`, or they are more than ``most``.
+        NotShards: as `open_url`, or they are more than ``most``.
     """
-    with opening(url) as stream:
+    with open_url(url) as stream:
         data = stream.read(most + 1)
     if len(data) > most:
         raise NotShards("too long for a list of shards", shard=url, expected=f"at most {most} bytes")
@@ -75,7 +75,7 @@ def list_folder(url: str) -> list[str]:
     Raises:
         NotShards: the scheme cannot list folders.
     """
-    with _ours("cannot be listed", url, "name the shards by a pattern"):
+    with _as_shard_error("cannot be listed", url, "name the shards by a pattern"):
         import fsspec
 
         files, prefix = fsspec.core.url_to_fs(url)
@@ -84,20 +84,20 @@ def list_folder(url: str) -> list[str]:
 
 
 def _open(url: str) -> BinaryIO:
-    with _ours("cannot be opened", url):
+    with _as_shard_error("cannot be opened", url):
         if url.startswith(("http://", "https://")):
-            return cast(BinaryIO, urllib.request.urlopen(url, timeout=PATIENCE_S))
+            return cast(BinaryIO, urllib.request.urlopen(url, timeout=TIMEOUT_S))
         import fsspec
         from fsspec.implementations.local import LocalFileSystem
 
         files, path = fsspec.core.url_to_fs(url)
         if isinstance(files, LocalFileSystem):
-            return opened(path)
+            return open_regular(path)
         return cast(BinaryIO, fsspec.open(url, "rb").open())
 
 
 @contextmanager
-def _ours(problem: str, url: str, todo: str | None = None) -> Iterator[None]:
+def _as_shard_error(problem: str, url: str, todo: str | None = None) -> Iterator[None]:
     """Whatever a client raises, as one line; each client has errors of its own, that share no type."""
     try:
         yield
@@ -108,7 +108,7 @@ def _ours(problem: str, url: str, todo: str | None = None) -> Iterator[None]:
         raise NotShards(f"{problem} ({said})", shard=url, todo=todo) from error
 
 
-class _Remote(io.RawIOBase):
+class _RemoteStream(io.RawIOBase):
     """A client's stream, whose errors are ours."""
 
     def __init__(self, stream: BinaryIO, url: str) -> None:
@@ -118,7 +118,7 @@ class _Remote(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _ours("the connection broke", self._url, "try again"):
+        with _as_shard_error("the connection broke", self._url, "try again"):
             data = self._stream.read(len(buffer))
         # A response counts down what it was promised, and ends without a word where it gets less.
         if not data and getattr(self._stream, "length", None):

@@ -18,9 +18,9 @@ from urllib.parse import unquote
 
 from shards.errors import Misuse, NotShards
 from shards.io import patterns, remote
-from shards.io.folders import PassedOver, walk
+from shards.io.folders import PassedOver, walk_folder
 from shards.io.patterns import MOST_SHARDS
-from shards.io.regular_files import opened
+from shards.io.regular_files import open_regular
 from shards.member_names import is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
@@ -165,7 +165,7 @@ def _expand_url(text: str, allow_pipe: bool, unread: list[str]) -> Iterator[str]
 
 
 def _names_in_list(path: Path) -> Iterator[str]:
-    with opened(path) as file:
+    with open_regular(path) as file:
         data = file.read(MOST_LIST + 1)
     if len(data) > MOST_LIST:
         raise Misuse("too long for a list of shards", shard=str(path), expected=f"at most {MOST_LIST} bytes")
@@ -177,7 +177,7 @@ def _names_in_list(path: Path) -> Iterator[str]:
 def _names_in_remote_list(url: str) -> Iterator[str]:
     """Shards below the folder of a list, or on another server; who wrote it says nothing of this machine."""
     folder, scheme = url.rpartition("/")[0] + "/", url.partition(":")[0]
-    for line in _lines(remote.read(url, MOST_LIST), url, "strict"):
+    for line in _lines(remote.read_url(url, MOST_LIST), url, "strict"):
         if line.startswith("#"):
             continue
         named, _, rest = line.partition(":")
@@ -204,7 +204,7 @@ def _is_list(path: Path) -> bool:
     """Whether a file is a list of shards: not called a tar, and its beginning is text."""
     if is_shard(path.name) or not path.is_file():
         return False
-    with opened(path) as file:
+    with open_regular(path) as file:
         beginning = file.read(4096)
     if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
@@ -212,7 +212,7 @@ def _is_list(path: Path) -> bool:
 
 
 def _folder(folder: Path) -> ShardSet:
-    known, passed_over = walk(folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _BESIDE.fullmatch(name)))
+    known, passed_over = walk_folder(folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _BESIDE.fullmatch(name)))
     shards = [path for path in known if not _BESIDE.fullmatch(os.path.basename(path))]
     found = [path for path in shards if is_shard(path)]
     passed_over = replace(passed_over, unread=tuple(storable(path) for path in shards if not is_shard(path)))

@@ -24,7 +24,7 @@ from shards.indexing import domains, index
 from shards.io import shard_set
 from shards.io.atomic import atomic_folder, write_bytes
 from shards.io.images import encode
-from shards.io.regular_files import opened
+from shards.io.regular_files import open_regular
 from shards.member_names import storable
 from shards.packing.imagefolder import check_request
 from shards.shuffle import permutation
@@ -235,7 +235,7 @@ def read(path: Path, sides: int) -> Bytes:
         ShardError: another magic, a size that does not hold, a cut or damaged gzip; one line that says which.
     """
     try:
-        with opened(path) as plain:
+        with open_regular(path) as plain:
             packed = plain.read(2) == _GZIP
             plain.seek(0)
             if not packed:

@@ -16,8 +16,8 @@ from shards.faults import Fault
 from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.atomic import atomic_folder, write_bytes
-from shards.io.folders import PassedOver, walk
-from shards.io.regular_files import contents
+from shards.io.folders import PassedOver, walk_folder
+from shards.io.regular_files import read_regular
 from shards.member_names import split_name, storable
 from shards.packing.target import class_lines
 from shards.shuffle import permutation
@@ -114,7 +114,7 @@ def pack_target(
 
 def image_files(source: Path) -> tuple[list[str], PassedOver]:
     """Images below ``source`` by their names, as sorted relative paths with ``/``, and what else there is."""
-    return walk(source, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
+    return walk_folder(source, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
 
 
 def _ignored(passed_over: PassedOver) -> int:
@@ -244,7 +244,7 @@ def _readable_images(source: Path, paths: list[str], faults: list[Fault]) -> Ite
     """Path and bytes of each image that decodes; the others are added to ``faults``."""
     for path in paths:
         try:
-            data = contents(source / path)
+            data = read_regular(source / path)
         except OSError as error:
             faults.append(Fault("not-an-image", path, None, None, f"{path}: cannot be read ({error.strerror})"))
             continue
@@ -259,7 +259,7 @@ def _labelled(source: Path, paths: list[str], keys: dict[str, str], classes: tup
     label = {name: number for number, name in enumerate(classes)}
     for path in paths:
         number = label[path.partition("/")[0]]
-        image = contents(source / path)
+        image = read_regular(source / path)
         yield [(keys[path] + Path(path).suffix, image), (keys[path] + ".cls", f"{number}".encode("ascii"))]
 
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from shards.errors import Misuse, ShardError
 from shards.io.atomic import atomic_folder
-from shards.io.folders import PassedOver, walk
+from shards.io.folders import PassedOver, walk_folder
 from shards.io.images import encode
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 from shards.packing.imagefolder import check_request
 from shards.packing.splits import halves
 from shards.packing.target import shuffled, write_target
@@ -128,7 +128,7 @@ def locate(folder: Path) -> Path:
 
 def unread(folder: Path) -> PassedOver:
     """What lies beside the binary files."""
-    return walk(folder, _FILES.__contains__)[1]
+    return walk_folder(folder, _FILES.__contains__)[1]
 
 
 def pixels(planes: Planes) -> Planes:
@@ -228,4 +228,4 @@ def _text(path: Path) -> str:
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
         raise ShardError("is missing", shard=str(path), todo=_GET)
-    return contents(path)
+    return read_regular(path)

@@ -21,8 +21,8 @@ from shards.indexing.members import parts_of, that_count, walked_samples
 from shards.indexing.sample import Part
 from shards.indexing.scan import Shard
 from shards.io.atomic import atomic_write_unsynced
-from shards.io.byte_ranges import ends_early
-from shards.io.mapped import Buffer, opening
+from shards.io.byte_ranges import shard_too_short
+from shards.io.mapped import Buffer, open_mapped
 from shards.io.shard_set import locate
 from shards.tar.blocks import blocks_of, stretches
 from shards.tar.hashing_writer import Sink, hashing
@@ -111,11 +111,11 @@ class CopyTask:
 
 def _copy(root: str, draw: Draw, sink: Sink) -> Copied:
     """Copy one draw."""
-    with opening(locate(root, draw.shard.path)) as source:
+    with open_mapped(locate(root, draw.shard.path)) as source:
         starts, sizes = runs_of(draw.samples)
         end = int((starts + sizes).max())
         if end > len(source.buffer):
-            raise ends_early(draw.shard.path, end, len(source.buffer))
+            raise shard_too_short(draw.shard.path, end, len(source.buffer))
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
         as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
         headers = sink.headers.copy()

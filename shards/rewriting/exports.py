@@ -17,7 +17,7 @@ from shards.indexing.index import Index
 from shards.indexing.members import parts_of, walked_samples
 from shards.io.atomic import atomic_write, atomic_write_unsynced, write_bytes
 from shards.io.json_files import json_bytes, parse_json
-from shards.io.mapped import opening
+from shards.io.mapped import open_mapped
 from shards.member_names import is_safe
 from shards.rewriting import exports, marker
 from shards.stream import samples
@@ -64,7 +64,7 @@ def dali_lines(index: Index, number: int) -> Iterator[str]:
         raise ShardError("DALI reads no gzip shards", shard=shard.path, todo="rewrite the store, then export")
     keys = [index.table["key"][row].as_py() for row in index.rows(number)]
     yield f"v1.2 {len(keys)}"
-    with opening(index.path(number)) as source:
+    with open_mapped(index.path(number)) as source:
         walked = walked_samples(source.buffer, shard.path)
         for key in keys:
             parts = [(part, member.name) for part, member in parts_of(walked, key, shard.path) if part.kind == FILE]

@@ -21,7 +21,7 @@ from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, load
 from shards.io.atomic import sync_folder
 from shards.io.json_files import parse_json, write_json
-from shards.io.regular_files import contents, opened
+from shards.io.regular_files import open_regular, read_regular
 from shards.rewriting.plan import OUTCOMES
 
 FORMAT_VERSION = 1
@@ -42,7 +42,7 @@ class Hashes:
 def hashes(path: Path) -> Hashes:
     """Read a file once and hash it."""
     sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
-    with opened(path) as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             sha256.update(chunk)
             xxh3.update(chunk)
@@ -59,7 +59,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
     """
     path = folder / MARKER
     try:
-        marker: dict[str, Any] = parse_json(contents(path))
+        marker: dict[str, Any] = parse_json(read_regular(path))
         version = marker["version"]
     except FileNotFoundError as error:
         raise Unfinished(

@@ -19,7 +19,7 @@ from shards.indexing.content import image_fault
 from shards.indexing.extents import in_blocks
 from shards.indexing.index import Index
 from shards.indexing.members import parts_of, walked_samples
-from shards.io.mapped import opening
+from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
 from shards.rewriting import plan
@@ -145,7 +145,7 @@ def _undecodable(store: Index, outcome: npt.NDArray[np.uint8], said: Rows, worke
 
 def _undecodable_of(root: str, item: tuple[str, int, Rows, pa.Table]) -> tuple[int, Rows]:
     path, number, rows, table = item
-    with opening(locate(root, path)) as source:
+    with open_mapped(locate(root, path)) as source:
         bodies = ((line["image_offset"], line["image_size"]) for line in table.to_pylist())
         broken = [image_fault(bytes(source.buffer[at : at + size])) is not None for at, size in bodies]
     return number, rows[np.array(broken, bool)]
@@ -166,7 +166,7 @@ def _new_headers(made: Index, store: Index, rows: Rows, renamed: bool, workers: 
 
 def _new_headers_of(root: str, item: tuple[str, list[str]]) -> int:
     path, keys = item
-    with opening(locate(root, path)) as source:
+    with open_mapped(locate(root, path)) as source:
         walked = walked_samples(source.buffer, path)
         parts = [pair for key in keys for pair in parts_of(walked, key, path)]
     return sum(part.kind == FILE and (member.borrowed or member.kind != FILE) for part, member in parts)

@@ -21,9 +21,9 @@ from shards.indexing.index import Index, build, load
 from shards.indexing.members import Parts, bodies, that_count, walked_samples
 from shards.io import parquet
 from shards.io.json_files import parse_json
-from shards.io.mapped import Buffer, opening
+from shards.io.mapped import Buffer, open_mapped
 from shards.io.parallel import map_shards
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
 from shards.rewriting import exports, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
@@ -150,7 +150,7 @@ def _count_faults(folder: Path, index: Index) -> Iterator[str]:
     }
     for name, value in expected.items():
         try:
-            found = parse_json(contents(folder / name))
+            found = parse_json(read_regular(folder / name))
         except (OSError, ValueError):
             yield f"{name}: is missing or damaged"
             continue
@@ -207,7 +207,7 @@ def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tupl
     shard = theirs[0]["shard"]
     wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []
     rewritten: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    with opening(locate(folder, mine[0]["shard"])) as new, opening(locate(root, shard)) as old:
+    with open_mapped(locate(folder, mine[0]["shard"])) as new, open_mapped(locate(root, shard)) as old:
         for has, had in zip(mine, theirs, strict=True):
             if not _same_bytes(new.buffer, has, old.buffer, had):
                 may_differ = shard in borrowing or has["key"] != had["key"] or has["members"] < had["members"]

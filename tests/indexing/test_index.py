@@ -63,12 +63,12 @@ class TestShards:
 
     def test_a_pipe_that_is_not_read_to_its_end_is_no_failure(self, tmp_path: Path) -> None:
         (tmp_path / "big").write_bytes(bytes(1 << 20))
-        with remote.opening(f"pipe:cat {tmp_path}/big") as stream:
+        with remote.open_url(f"pipe:cat {tmp_path}/big") as stream:
             assert stream.read(3) == bytes(3)
 
     def test_the_command_of_a_pipe_ends_with_the_generator_that_reads_it(self) -> None:
         def first_lines() -> Iterator[bytes]:
-            with remote.opening("pipe:echo $$; sleep 1000 & sleep 1000") as stream:
+            with remote.open_url("pipe:echo $$; sleep 1000 & sleep 1000") as stream:
                 yield from stream
 
         lines = first_lines()

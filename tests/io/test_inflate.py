@@ -16,7 +16,7 @@ from strategies import tar_of
 
 from shards.indexing.index import load, save
 from shards.io.byte_ranges import uncompressed
-from shards.io.inflate import CHUNK, Inflated
+from shards.io.inflate import CHUNK, GzipReader
 from shards.stream import images
 
 RANDOM = random.Random(0).randbytes(3 << 20)
@@ -24,7 +24,7 @@ RANDOM = random.Random(0).randbytes(3 << 20)
 
 def unpacked(packed: bytes) -> tuple[bytes, str | None, str | None]:
     """All bytes, the damage and the mismatch."""
-    stream = Inflated(io.BytesIO(packed))
+    stream = GzipReader(io.BytesIO(packed))
     data = stream.read()
     return data or b"", stream.damage, stream.mismatch
 

@@ -27,7 +27,7 @@ from shards import stream
 from shards.errors import ShardError, ShardsChanged
 from shards.io import parallel
 from shards.io.byte_ranges import OpenShards
-from shards.io.mapped import opening
+from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.stream import images
 
@@ -37,7 +37,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def at_once(monkeypatch):
     """Pools start with the first task."""
-    monkeypatch.setattr(parallel, "ALONE_S", 0)
+    monkeypatch.setattr(parallel, "SERIAL_S", 0)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def killed(item: int) -> int:
 
 def shrunk(path: str) -> int:
     """Reads a shard that becomes shorter meanwhile."""
-    with opening(path) as source:
+    with open_mapped(path) as source:
         os.truncate(path, 0)
         return source.buffer[-1]
 
@@ -149,9 +149,9 @@ class TestForeignErrors:
         """Where no pool stands between."""
         code = f"""
 from curate import cli
-from shards.io.mapped import opening
+from shards.io.mapped import open_mapped
 def shrunk(**_):
-    with opening("{tmp_path}/0.tar") as source:
+    with open_mapped("{tmp_path}/0.tar") as source:
         open("{tmp_path}/0.tar", "wb")
         return source.buffer[-1]
 cli.curate.main = shrunk
@@ -235,7 +235,7 @@ def sleep(item):
     (folder / str(os.getpid())).touch()
     time.sleep(60)
 if __name__ == "__main__":
-    parallel.ALONE_S = 0
+    parallel.SERIAL_S = 0
     if sys.argv[2] == "pool":
         list(parallel.map_shards(sleep, range(4), 2))
     else:

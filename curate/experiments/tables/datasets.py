@@ -28,7 +28,7 @@ from shards.indexing import domains
 from shards.indexing import index as shard_index
 from shards.indexing.domains import Domains
 from shards.io.json_files import write_json
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 from shards.packing.decathlon.pack import SOURCE, pack_decathlon
 from shards.packing.stl10 import pack_stl10
 from shards.store import open_index
@@ -163,7 +163,7 @@ def _record_origins(origins: Path, store: Path, name: str) -> None:
     if not origins.exists() or (store / domains.FILE_NAME).exists():
         return
     try:
-        lines = csv.DictReader(contents(origins).decode("utf-8").splitlines())
+        lines = csv.DictReader(read_regular(origins).decode("utf-8").splitlines())
         inside = [row["in_the_10_classes"] == "yes" for row in lines if "unlabel" in row["archive"]]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise CurateError(f"{origins}: is damaged ({type(error).__name__}: {error}); remove or mend it") from error

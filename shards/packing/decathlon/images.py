@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from shards.errors import ShardError
 from shards.indexing.sample import IMAGE_SUFFIXES
-from shards.io.folders import PassedOver, walk
-from shards.io.mapped import Buffer, opening
-from shards.io.regular_files import contents
+from shards.io.folders import PassedOver, walk_folder
+from shards.io.mapped import Buffer, open_mapped
+from shards.io.regular_files import read_regular
 from shards.io.shard_set import SUFFIXES
 from shards.packing.decathlon.annotations import Annotated
 from shards.tar.bulk_walk import Run, decoded
@@ -53,9 +53,9 @@ def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
     if place.is_dir():
         there = np.fromiter(((root / file.as_py()).is_file() for file in split.files), bool, len(split.files))
         _check_present(there, split, place)
-        yield lambda row: contents(root / split.files[row].as_py())
+        yield lambda row: read_regular(root / split.files[row].as_py())
         return
-    with opening(str(place)) as source:
+    with open_mapped(str(place)) as source:
         bodies, sizes = _places(source.buffer, split)
         _check_present(bodies >= 0, split, place)
         yield lambda row: bytes(source.buffer[bodies[row] : bodies[row] + sizes[row]])
@@ -66,7 +66,7 @@ def unnamed(root: Path, domain: str, files: set[str]) -> PassedOver:
     place = data_of(root, domain)
     if place is None or not place.is_dir():
         return PassedOver()
-    found, passed_over = walk(place, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
+    found, passed_over = walk_folder(place, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
     others = Counter(Path(path).suffix.lower() for path in found if f"data/{domain}/{path}" not in files)
     # A link is followed where annotations lead through it.
     links = {path: f"data/{domain}/{path}/" for path in passed_over.linked_folders}

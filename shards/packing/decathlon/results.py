@@ -17,7 +17,7 @@ from shards.errors import Misuse, ShardError
 from shards.indexing import index
 from shards.io import shard_set
 from shards.io.json_files import parse_json, write_json
-from shards.io.regular_files import contents
+from shards.io.regular_files import read_regular
 
 Ints = npt.NDArray[np.int64]
 Result = dict[str, int]
@@ -70,7 +70,7 @@ def category_ids(target: Path) -> Ints:
     """
     path = target / "categories.json"
     try:
-        return np.array([category["id"] for category in parse_json(contents(path))], np.int64)
+        return np.array([category["id"] for category in parse_json(read_regular(path))], np.int64)
     except (OSError, ValueError, TypeError, LookupError, OverflowError) as error:
         raise ShardError("no category ids", shard=str(path), todo="pack the target with `pack decathlon`") from error
 
