@@ -26,7 +26,7 @@ from shards.indexing.sample import Links, group, link_targets
 from shards.indexing.schema import rows_of
 from shards.member_names import is_utf8, split_name, storable
 from shards.tar import bulk_walk, header_chain, walk
-from shards.tar.bulk_walk import LONGEST, Run
+from shards.tar.bulk_walk import MAX_LOOKAHEAD, MemberRun
 from shards.tar.header import BLOCK
 from shards.tar.walk import FILE, FOLDER, SYMBOLIC_LINK, UNREADABLE, Member
 
@@ -97,10 +97,10 @@ def no_runs(*_: object) -> Iterator[Any]:
 
 
 def far_ahead(buffer: bytes, place: int, _: int) -> Iterator[Any]:
-    return bulk_walk.plain_runs(buffer, place, LONGEST)
+    return bulk_walk.member_runs(buffer, place, MAX_LOOKAHEAD)
 
 
-Walked = tuple[list[Run | Member], list[Fault], str]
+Walked = tuple[list[MemberRun | Member], list[Fault], str]
 
 
 def walked(tar: bytes, runs: Callable[..., Iterator[Any]]) -> Walked:
@@ -108,16 +108,18 @@ def walked(tar: bytes, runs: Callable[..., Iterator[Any]]) -> Walked:
     digest, before = xxhash.xxh3_64(), walk.plain_runs
     walk.plain_runs = runs  # patch() would take longer than the walk
     try:
-        found = list(walk.pieces(tar, "x.tar", digest.update))
+        found = list(walk.walk_runs(tar, "x.tar", digest.update))
     finally:
         walk.plain_runs = before
     parts = [one for one in found if not isinstance(one, Fault)]
     return parts, [one for one in found if isinstance(one, Fault)], digest.hexdigest()
 
 
-def singly(parts: list[Run | Member]) -> list[Member]:
+def singly(parts: list[MemberRun | Member]) -> list[Member]:
     """Members one by one; a run does not say what stands in the link field of a file, where it means nothing."""
-    members = [member for part in parts for member in (walk.members_of(part) if isinstance(part, Run) else (part,))]
+    members = [
+        member for part in parts for member in (walk.members_of(part) if isinstance(part, MemberRun) else (part,))
+    ]
     return [member._replace(link="") if member.kind == FILE else member for member in members]
 
 
@@ -125,7 +127,7 @@ def hold_equal(tar: bytes, far: bool) -> bool:
     """Assert that the fast readings of a tar are the exact one; whether the fast half of a scan did its work."""
     exact, exact_faults, exact_digest = walked(tar, no_runs)
     members = singly(exact)
-    parts, faults, digest = walked(tar, far_ahead if far else bulk_walk.plain_runs)
+    parts, faults, digest = walked(tar, far_ahead if far else bulk_walk.member_runs)
     assert (singly(parts), faults, digest) == (members, exact_faults, exact_digest)
     links = link_targets(members)
     grouped = group(members, links)
@@ -135,7 +137,7 @@ def hold_equal(tar: bytes, far: bool) -> bool:
     } == by_name
     extents = sorted(extent for sample in grouped.samples for extent in sample.extents())
     if extents and not far:
-        found = header_chain.checksum(tar, *(np.array(column, np.int64) for column in zip(*extents)))
+        found = header_chain.headers_checksum(tar, *(np.array(column, np.int64) for column in zip(*extents)))
         assert found in (None, exact_digest)
     rows = regular_rows(parts, None)
     if rows is None:

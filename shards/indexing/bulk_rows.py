@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from shards.indexing.sample import image_rank
 from shards.indexing.schema import ROW
 from shards.member_names import RESERVED
-from shards.tar.bulk_walk import Run
+from shards.tar.bulk_walk import MemberRun
 from shards.tar.walk import FOLDER, Member
 
 Bytes = npt.NDArray[np.uint8]
@@ -28,15 +28,17 @@ Mask = npt.NDArray[np.bool_]
 _DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
 
 
-def regular_rows(pieces: Sequence[Run | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str]] | None:
+def regular_rows(
+    pieces: Sequence[MemberRun | Member], wanted: str | None
+) -> tuple[pa.RecordBatch, Counter[str]] | None:
     """The rows, as `shards.indexing.schema.ROW` has them, and the images by last suffix; None where anything is odd.
 
     Args:
         pieces: the members of one shard, in tar order.
         wanted: the extension that is the image; None takes any that is one.
     """
-    runs = [piece for piece in pieces if isinstance(piece, Run)]
-    if not runs or not all(isinstance(piece, Run) or _is_passed_over(piece) for piece in pieces):
+    runs = [piece for piece in pieces if isinstance(piece, MemberRun)]
+    if not runs or not all(isinstance(piece, MemberRun) or _is_passed_over(piece) for piece in pieces):
         return None
     names, starts, bodies, sizes, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
     fields = _trimmed(names)

@@ -16,7 +16,7 @@ from shards.io import remote
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
-from shards.tar.header_chain import checksum
+from shards.tar.header_chain import headers_checksum
 
 Places = npt.NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def _check(root: str, item: tuple[Shard, Places, Places]) -> None:
         raise _changed(shard, "size", f"{shard.size} bytes", "no file" if size is None else f"{size} bytes")
     with open_mapped(location) as source:
         order = np.argsort(starts, kind="stable")
-        found = None if shard.gzip else checksum(source.buffer, starts[order], sizes[order])
+        found = None if shard.gzip else headers_checksum(source.buffer, starts[order], sizes[order])
     found = state(location)[1] if found is None else found
     if found != shard.checksum:
         raise _changed(shard, "headers", f"checksum {shard.checksum}", f"checksum {found}")

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator
 from shards.faults import Fault
 from shards.indexing.sample import Grouped, Links, Part, Sample
 from shards.member_names import is_hidden, is_reserved, is_safe, split_name, storable
-from shards.tar.bulk_walk import Run, decoded
+from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member
 
 #: Faults of one kind in one shard that are told one by one; of the rest, how many.
 MOST_TOLD = 1000
 
 
-def member_faults(pieces: Iterable[Run | Member], shard: str, links: Links) -> Iterator[Fault]:
+def member_faults(pieces: Iterable[MemberRun | Member], shard: str, links: Links) -> Iterator[Fault]:
     """Links, sparse members, members that nobody can read, and names that are not UTF-8."""
     for piece in pieces:
-        if isinstance(piece, Run):
-            for name, start in zip(decoded(piece.names), piece.starts.tolist(), strict=True):
+        if isinstance(piece, MemberRun):
+            for name, start in zip(decode_names(piece.names), piece.starts.tolist(), strict=True):
                 if not name.isascii():
                     yield from _odd_name(name, shard, start)
             continue

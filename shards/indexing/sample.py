@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from shards.member_names import split_name, storable
-from shards.tar.bulk_walk import Run, decoded
+from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, FOLDER, HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member, members_of
 
 #: The last suffix of a member that is taken for an image. What it really is, its bytes say.
@@ -106,7 +106,7 @@ class Grouped:
     keyless: list[Part]
 
 
-def group(pieces: Iterable[Run | Member], links: Links) -> Grouped:
+def group(pieces: Iterable[MemberRun | Member], links: Links) -> Grouped:
     """Group the members of one shard by key, those that lie apart included.
 
     Folders, devices and what is of an unknown type are passed over. A symbolic link stays with its sample but is never
@@ -137,12 +137,12 @@ def group(pieces: Iterable[Run | Member], links: Links) -> Grouped:
     return Grouped(made, keyless)
 
 
-def _contents(pieces: Iterable[Run | Member], links: Links) -> Iterator[tuple[str, int, int, int, int, str]]:
+def _contents(pieces: Iterable[MemberRun | Member], links: Links) -> Iterator[tuple[str, int, int, int, int, str]]:
     """Name, start, end, body, size and kind of what a sample may be made of; hard links as what they stand for."""
     for piece in pieces:
-        if isinstance(piece, Run):
+        if isinstance(piece, MemberRun):
             places = (column.tolist() for column in (piece.starts, piece.ends, piece.bodies, piece.sizes))
-            yield from zip(decoded(piece.names), *places, repeat(FILE))
+            yield from zip(decode_names(piece.names), *places, repeat(FILE))
         elif piece.kind == HARD_LINK and (target := links.get(piece.header)) is not None:
             yield piece.name, piece.header, piece.end, target.body, target.size, target.kind
         elif piece.kind not in (FOLDER, *UNREADABLE):
@@ -159,12 +159,12 @@ def _enter(samples: dict[str, Sample], key: str, current: Sample) -> Sample:
     return sample
 
 
-def link_targets(pieces: Iterable[Run | Member]) -> Links:
+def link_targets(pieces: Iterable[MemberRun | Member]) -> Links:
     """What each hard link of a shard stands for: the last member before it that has the name it points to."""
     links: Links = {}
     named: dict[str, Member] = {}
     for piece in pieces:
-        for member in members_of(piece) if isinstance(piece, Run) else (piece,):
+        for member in members_of(piece) if isinstance(piece, MemberRun) else (piece,):
             meant: Member | None = member
             if member.kind == HARD_LINK:
                 meant = named.get(member.link)

@@ -21,8 +21,8 @@ from shards.indexing.sample import group, link_targets
 from shards.indexing.schema import rows_of
 from shards.io.mapped import MappedShard, open_mapped
 from shards.io.shard_set import locate
-from shards.tar.sniff import refusal
-from shards.tar.walk import HARD_LINK, Member, pieces
+from shards.tar.sniff import not_a_tar_fault
+from shards.tar.walk import HARD_LINK, Member, walk_runs
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
     """
     try:
         with open_mapped(locate(root, path)) as source:
-            why = refusal(source.buffer, path, source.damage)
+            why = not_a_tar_fault(source.buffer, path, source.damage)
             if why is None:
                 return _scan(source, path, check, image)
     except NotShards as error:
@@ -75,7 +75,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
 
 def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Scan:
     digest = xxhash.xxh3_64()
-    found = list(pieces(source.buffer, path, digest.update))
+    found = list(walk_runs(source.buffer, path, digest.update))
     parts = [piece for piece in found if not isinstance(piece, Fault)]
     faults = [piece for piece in found if isinstance(piece, Fault)]
     if source.damage is not None:
@@ -105,6 +105,6 @@ def state(locator: str) -> tuple[int, str]:
     """Size and header checksum of a shard as it is now, to be held against `Shard`."""
     digest = xxhash.xxh3_64()
     with open_mapped(locator) as source:
-        for _ in pieces(source.buffer, locator, digest.update):
+        for _ in walk_runs(source.buffer, locator, digest.update):
             pass
         return source.size, digest.hexdigest()

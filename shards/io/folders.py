@@ -55,7 +55,7 @@ class PassedOver:
 
     def left_out(self) -> str:
         """What `named` gives, for people; empty where there is nothing."""
-        return ", ".join(f"{len(paths)} {what}{_shown(paths)}" for what, paths in self.named().items() if paths)
+        return ", ".join(f"{len(paths)} {what}{_first_names(paths)}" for what, paths in self.named().items() if paths)
 
     def text(self) -> str:
         """All of it, for people; empty where there is nothing.

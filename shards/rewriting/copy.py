@@ -24,12 +24,12 @@ from shards.io.atomic import atomic_write_unsynced
 from shards.io.byte_ranges import shard_too_short
 from shards.io.mapped import Buffer, open_mapped
 from shards.io.shard_set import locate
-from shards.tar.blocks import blocks_of, stretches
-from shards.tar.hashing_writer import Sink, hashing
+from shards.tar.blocks import blocks_of, concatenated_ranges
+from shards.tar.hashing_writer import HashingWriter, hashing_writer
 from shards.tar.header import BLOCK
-from shards.tar.header_chain import hash_headers, may_repeat
+from shards.tar.header_chain import hash_headers, may_have_duplicates
 from shards.tar.walk import FILE, HARD_LINK, Member
-from shards.tar.writer import END, header, padding, shard_name
+from shards.tar.writer import END, member_header, padding, shard_name
 
 Places = npt.NDArray[np.int64]
 
@@ -93,7 +93,7 @@ class CopyTask:
         """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
         number, draws = item
         path = self.folder / shard_name(number)
-        with atomic_write_unsynced(path) as file, hashing(file) as sink:
+        with atomic_write_unsynced(path) as file, hashing_writer(file) as sink:
             parts = [_copy(self.root, draw, sink) for draw in draws]
             sink.put(END)
         offsets, sizes, images, members, anew = zip(*parts, strict=True)
@@ -109,7 +109,7 @@ class CopyTask:
         )
 
 
-def _copy(root: str, draw: Draw, sink: Sink) -> Copied:
+def _copy(root: str, draw: Draw, sink: HashingWriter) -> Copied:
     """Copy one draw."""
     with open_mapped(locate(root, draw.shard.path)) as source:
         starts, sizes = runs_of(draw.samples)
@@ -119,11 +119,15 @@ def _copy(root: str, draw: Draw, sink: Sink) -> Copied:
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
         as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
         headers = sink.headers.copy()
-        whole = as_they_stand and hash_headers(blocks, first, counts, headers) and not may_repeat(blocks, first, counts)
+        whole = (
+            as_they_stand
+            and hash_headers(blocks, first, counts, headers)
+            and not may_have_duplicates(blocks, first, counts)
+        )
         if not whole:
             return _copy_members(source.buffer, draw, sink)
         position, sink.headers = sink.position, headers
-        sink.gather(blocks, stretches(first, counts))
+        sink.write_blocks(blocks, concatenated_ranges(first, counts))
     new_sizes = in_blocks(draw.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes
     members = draw.samples["members"].to_numpy()
@@ -144,7 +148,7 @@ def _moved_images(samples: pa.Table, offsets: Places) -> Places:
     return moved
 
 
-def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> Copied:
+def _copy_members(buffer: Buffer, draw: Draw, sink: HashingWriter) -> Copied:
     """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
     walked = walked_samples(buffer, draw.shard.path)
     offsets, images, members, anew = [], [], [], 0
@@ -164,7 +168,7 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: Sink) -> Copied:
     return places, sizes, np.asarray(images, dtype=np.int64), np.asarray(members, dtype=np.int32), anew
 
 
-def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: Sink) -> tuple[int, bool]:
+def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: HashingWriter) -> tuple[int, bool]:
     """Copy one member; return how far into it its body begins, and whether its header is new."""
     readable = part.kind == FILE
     if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
@@ -182,7 +186,7 @@ def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: Sin
             found=member.kind,
             todo="rewrite without --rename, or leave the sample out of the manifest",
         )
-    head = header(member.name if draw.prefix is None else f"{draw.prefix}/{member.name}", part.size)
+    head = member_header(member.name if draw.prefix is None else f"{draw.prefix}/{member.name}", part.size)
     sink.headers.update(head)
     sink.put(head)
     sink.put(buffer[part.body : part.body + part.size])

@@ -25,19 +25,19 @@ def blocks_of(buffer: bytes | mmap.mmap) -> Blocks:
     return np.frombuffer(cast(bytes, buffer), np.uint8, len(buffer) // BLOCK * BLOCK).reshape(-1, BLOCK)
 
 
-def digits_of(fields: Blocks) -> Blocks:
+def digit_values(fields: Blocks) -> Blocks:
     """Shape (n, k) characters -> (k, n) digits; what is no octal digit becomes a number above 7."""
     # One row for each place: numpy is fast along rows. Below "0" it wraps around.
     return np.subtract(fields.T, np.uint8(ord("0")), order="C")
 
 
-def octal(digits: Blocks) -> Places:
+def octal_numbers(digits: Blocks) -> Places:
     """Shape (k, n): k <= 11 digits, the highest first -> (n,) numbers; rubbish where a digit is above 7."""
     values: Places = _POWERS[-len(digits) :] @ digits.astype(np.int64)
     return values
 
 
-def stretches(first: Places, counts: Places) -> Places:
+def concatenated_ranges(first: Places, counts: Places) -> Places:
     """The numbers ``first[i] ... first[i] + counts[i] - 1`` for every i, one after another.
 
     >>> stretches(np.array([5, 9]), np.array([2, 3]))

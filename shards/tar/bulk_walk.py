@@ -16,33 +16,33 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shards.tar.blocks import blocks_of, digits_of, octal, stretches
+from shards.tar.blocks import blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK, BadHeader, pax_records, until_nul
-from shards.tar.header_chain import follow, guesses
+from shards.tar.header_chain import follow_chains, guess_headers
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: Headers that are looked at, at first and at most, before what is found is taken; `next_length` chooses between.
-SHORTEST, LONGEST = 16, 1024
+#: Headers that are looked at, at first and at most, before what is found is taken; `next_lookahead` chooses between.
+MIN_LOOKAHEAD, MAX_LOOKAHEAD = 16, 1024
 #: Bytes of a header that hold its name.
-NAME = 100
+NAME_BYTES = 100
 #: PAX keywords that leave name, size and kind alone.
-_HARMLESS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
-_LARGEST_PAX = 4096
+_IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
+_MAX_PAX_BYTES = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
-_LONGEST_TIME = 40
+_MAX_TIME_BYTES = 40
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
 #: Type flags with which a run may begin.
 PLAIN_TYPES = (_FILE, _PAX)
 
 
-class Run(NamedTuple):
+class MemberRun(NamedTuple):
     """Plain members that follow one another.
 
     Args:
-        names: shape (n, 100), uint8: the name fields; `decoded` reads them.
+        names: shape (n, 100), uint8: the name fields; `decode_names` reads them.
         starts, bodies, sizes, ends: shape (n,), int64: each member's first block, its body, the bytes of that, the end
             of its padding.
     """
@@ -54,53 +54,57 @@ class Run(NamedTuple):
     ends: Ints
 
 
-def plain_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[Run, memoryview]]:
+def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
     """Yield the plain members from byte ``place`` on, up to the first that is not, or for a while.
 
     Beside each run: the bytes of all its headers, extensions included, in order.
 
     Args:
-        n_headers: how many to look at, from `SHORTEST`; `LONGEST` looks far ahead.
+        n_headers: how many to look at, from `MIN_LOOKAHEAD`; `MAX_LOOKAHEAD` looks far ahead.
     """
     data, done = blocks_of(buffer), 0
-    found = _leap(buffer, data, place // BLOCK) if n_headers >= LONGEST else _chain(buffer, place, n_headers)
+    found = (
+        _header_blocks_ahead(buffer, data, place // BLOCK)
+        if n_headers >= MAX_LOOKAHEAD
+        else _header_blocks(buffer, place, n_headers)
+    )
     while done < len(found):
         # Few enough at a time for their headers to stay in the processor's cache.
-        run, headers, n = _plain(data, found[done : done + LONGEST])
+        run, headers, n = _leading_run(data, found[done : done + MAX_LOOKAHEAD])
         if n == 0:
             return
         yield run, headers
         done += n
 
 
-def _plain(data: Bytes, found: Ints) -> tuple[Run, memoryview, int]:
+def _leading_run(data: Bytes, found: Ints) -> tuple[MemberRun, memoryview, int]:
     """The plain members at the beginning of the headers found, the bytes of their headers, and how many these are."""
     blocks = data.take(found, axis=0)
-    sound, sizes = _judged(blocks)
+    sound, sizes = _parse_headers(blocks)
     after = found + 1 + (sizes + BLOCK - 1) // BLOCK
     is_file = blocks[:, 156] == _FILE
-    plain = sound & (after <= len(data)) & (is_file | _harmless(data, blocks, found, sizes))
+    plain = sound & (after <= len(data)) & (is_file | _ignorable_pax(data, blocks, found, sizes))
     plain[1:] &= is_file[:-1] | is_file[1:]  # one PAX header a member
-    own = np.flatnonzero(is_file[: _n_leading(plain)])
+    own = np.flatnonzero(is_file[: _n_leading_true(plain)])
     n = int(own[-1]) + 1 if len(own) else 0  # a PAX header at the end waits for its member
     headers = blocks[:n]
     if len(own) < n:  # a PAX header goes with its body
         counts = np.where(is_file[:n], 1, after[:n] - found[:n])
-        headers = data.take(stretches(found[:n], counts), axis=0)
+        headers = data.take(concatenated_ranges(found[:n], counts), axis=0)
     behind_pax = ~is_file[own - 1] & (own > 0)
     starts, bodies, ends = found[own - behind_pax], found[own] + 1, after[own]
-    run = Run(blocks[own, :NAME], starts * BLOCK, bodies * BLOCK, sizes[own], ends * BLOCK)
+    run = MemberRun(blocks[own, :NAME_BYTES], starts * BLOCK, bodies * BLOCK, sizes[own], ends * BLOCK)
     return run, headers.reshape(-1).data, n
 
 
-def next_length(n_headers: int, n_members: int) -> int:
+def next_lookahead(n_headers: int, n_members: int) -> int:
     """How many headers to look at next: four times as many where most were plain, else few."""
-    return min(4 * n_headers, LONGEST) if 4 * n_members >= n_headers else SHORTEST
+    return min(4 * n_headers, MAX_LOOKAHEAD) if 4 * n_members >= n_headers else MIN_LOOKAHEAD
 
 
-def decoded(fields: Bytes) -> list[str]:
+def decode_names(fields: Bytes) -> list[str]:
     """Shape (n, 100), name fields -> names, decoded as UTF-8 with ``surrogateescape``."""
-    raw: list[bytes] = fields.view(f"S{NAME}")[:, 0].tolist()
+    raw: list[bytes] = fields.view(f"S{NAME_BYTES}")[:, 0].tolist()
     joined = b"\n".join(raw)
     if b"\0" in joined:
         # A field may hold rubbish behind the NUL that ends its text.
@@ -110,63 +114,63 @@ def decoded(fields: Bytes) -> list[str]:
     return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
 
 
-def _chain(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
+def _header_blocks(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
     """The numbers of up to ``most`` blocks to which the sizes of headers lead; nothing is judged yet."""
     places = []
-    # What is no number to Python is none to `_judged`; the block with it comes last, and is no part of the run.
+    # What is no number to Python is none to `_parse_headers`; the block with it comes last, and is no part of the run.
     with suppress(ValueError):
         for _ in range(most):
             places.append(place)
             place += BLOCK + (int(buffer[place + 124 : place + 135], 8) + BLOCK - 1 & -BLOCK)
     found = np.array(places, np.int64)
-    return found[: _n_leading((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
+    return found[: _n_leading_true((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
 
 
-def _leap(buffer: bytes | mmap.mmap, data: Bytes, first: int) -> Ints:
-    """As `_chain`, for a long way, along many chains at once, as far as they meet."""
-    beginnings = guesses(data, first)
-    steps = follow(data, beginnings[:-1], beginnings[1:])
-    found = steps.places[steps.chains < _n_leading(steps.arrived)]
-    return found if len(found) else _chain(buffer, first * BLOCK, LONGEST)
+def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: Bytes, first: int) -> Ints:
+    """As `_header_blocks`, for a long way, along many chains at once, as far as they meet."""
+    beginnings = guess_headers(data, first)
+    steps = follow_chains(data, beginnings[:-1], beginnings[1:])
+    found = steps.places[steps.chains < _n_leading_true(steps.arrived)]
+    return found if len(found) else _header_blocks(buffer, first * BLOCK, MAX_LOOKAHEAD)
 
 
-def _n_leading(mask: Mask) -> int:
+def _n_leading_true(mask: Mask) -> int:
     """How many are true before the first that is not."""
     return len(mask) if mask.all() else int(mask.argmin())
 
 
-def _judged(blocks: Bytes) -> tuple[Mask, Ints]:
+def _parse_headers(blocks: Bytes) -> tuple[Mask, Ints]:
     """Shape (n, 512) -> (n,), (n,): which are headers with plain digits, a checksum that holds and no prefix; sizes."""
-    size, checksum = digits_of(blocks[:, 124:135]), digits_of(blocks[:, 148:154])
+    size, checksum = digit_values(blocks[:, 124:135]), digit_values(blocks[:, 148:154])
     total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
     field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
-    sound: Mask = octal(checksum) == total - field + 8 * ord(" ")
+    sound: Mask = octal_numbers(checksum) == total - field + 8 * ord(" ")
     sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
     sound &= ((blocks[:, 135] == 0) | (blocks[:, 135] == ord(" "))) & (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
-    return sound, octal(size)
+    return sound, octal_numbers(size)
 
 
-def _harmless(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
+def _ignorable_pax(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
     """Shape (n,): which blocks are PAX headers whose records leave name, size and kind alone."""
     harmless = np.zeros(len(blocks), np.bool_)
-    rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _LARGEST_PAX))
+    rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _MAX_PAX_BYTES))
     if len(rows):
-        bodies, lengths = data[:, :_LONGEST_TIME][found[rows] + 1], sizes[rows]
+        bodies, lengths = data[:, :_MAX_TIME_BYTES][found[rows] + 1], sizes[rows]
         # One time and nothing else, as most writers make it: "NN mtime=...\n" of NN bytes.
         digits = bodies[:, :2].T.astype(np.int64) - ord("0")
-        one_time = (lengths > 9) & (lengths <= _LONGEST_TIME) & (digits[0] * 10 + digits[1] == lengths)
+        one_time = (lengths > 9) & (lengths <= _MAX_TIME_BYTES) & (digits[0] * 10 + digits[1] == lengths)
         one_time &= (digits >= 0).all(axis=0) & (digits < 10).all(axis=0)
         one_time &= (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
         one_time &= (bodies == _LINE_FEED).argmax(axis=1) == lengths - 1
         harmless[rows] = one_time
         for row in rows[~one_time]:
             body = data[found[row] + 1 :][: -(-sizes[row] // BLOCK)].reshape(-1)[: sizes[row]]
-            harmless[row] = len(body) == sizes[row] and _are_harmless(body.tobytes())
+            harmless[row] = len(body) == sizes[row] and _is_ignorable(body.tobytes())
     return harmless
 
 
-def _are_harmless(body: bytes) -> bool:
+def _is_ignorable(body: bytes) -> bool:
     try:
-        return _HARMLESS.issuperset(pax_records(body))
+        return _IGNORED_KEYWORDS.issuperset(pax_records(body))
     except BadHeader:
         return False

@@ -20,10 +20,10 @@ from shards.tar.header import BLOCK
 
 _CHUNK = 1 << 20
 #: Bytes after which the disk is set to work on what is written so far.
-_STRETCH = 8 << 20
+_SYNC_BYTES = 8 << 20
 
 
-class Sink:
+class HashingWriter:
     """A file that is hashed while it is written; SHA-256 and the disk work in threads beside the writing."""
 
     def __init__(self, file: BinaryIO, hasher: ThreadPoolExecutor, syncer: ThreadPoolExecutor) -> None:
@@ -46,7 +46,7 @@ class Sink:
             self._advance(step)
             done += step
 
-    def gather(self, blocks: Blocks, numbers: Places) -> None:
+    def write_blocks(self, blocks: Blocks, numbers: Places) -> None:
         """Append blocks by their numbers; what was put before must end at the end of a block."""
         done = 0
         while done < len(numbers):
@@ -74,7 +74,7 @@ class Sink:
         self._file.write(view)
         self._unsynced += self._filled
         self._buffer, self._spare, self._filled = self._spare, self._buffer, 0
-        if self._unsynced >= _STRETCH and (self._synced is None or self._synced.done()):
+        if self._unsynced >= _SYNC_BYTES and (self._synced is None or self._synced.done()):
             _wait(self._synced)
             self._synced, self._unsynced = self._syncer.submit(os.fdatasync, self._file.fileno()), 0
 
@@ -91,13 +91,13 @@ def _wait(work: Future[None] | None) -> None:
 
 
 @contextmanager
-def hashing(file: BinaryIO) -> Iterator[Sink]:
+def hashing_writer(file: BinaryIO) -> Iterator[HashingWriter]:
     """Hash and count what is put into ``file``; all of it is written and hashed when the block ends.
 
     Args:
         file: unbuffered or flushed at every write of a mebibyte; its owner makes it last by a final fsync.
     """
     with ThreadPoolExecutor(1) as hasher, ThreadPoolExecutor(1) as syncer:
-        sink = Sink(file, hasher, syncer)
+        sink = HashingWriter(file, hasher, syncer)
         yield sink
         sink.finish()

@@ -2,7 +2,7 @@
 
 A vectorised reading for what nearly all shards hold. Whatever it does not recognise it gives up on, and the exact walk
 of `tars` has to do. It never reads a body. The index knows where each sample begins; where nothing is known yet,
-`guesses` says where chains may begin, and a chain that arrives where the next begins proves that guess.
+`guess_headers` says where chains may begin, and a chain that arrives where the next begins proves that guess.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from shards.tar.blocks import Blocks, Places, blocks_of, digits_of, octal, stretches
+from shards.tar.blocks import Blocks, Places, blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK
 
 _FILE, _EXTENSION, _BODILESS = 1, 2, 3
@@ -22,9 +22,9 @@ _FILE, _EXTENSION, _BODILESS = 1, 2, 3
 _KINDS = np.zeros(256, dtype=np.uint8)
 _KINDS[list(b"0\x007")], _KINDS[list(b"xXLK")], _KINDS[list(b"123456")] = _FILE, _EXTENSION, _BODILESS
 #: Runs that are looked at together: enough for numpy, few enough for their headers to stay in the processor's cache.
-_TOGETHER = 1024
+_BATCH = 1024
 #: Chains that are begun where nothing is known, the blocks between their beginnings at most, and those looked at there.
-_AHEAD, _APART, _NEAR = 256, 512, 64
+_MAX_CHAINS, _CHAIN_BLOCKS, _SEARCH_BLOCKS = 256, 512, 64
 #: Bytes 256 to 259 of a header: the end of an empty link name, and the beginning of "ustar".
 _LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
 
@@ -36,8 +36,8 @@ def hash_headers(blocks: Blocks, first: Places, counts: Places, digest: xxhash.x
         blocks: the tar, as `blocks_of` has it.
         first, counts: as `header_blocks` has them.
     """
-    for start in range(0, len(first), _TOGETHER):
-        found = header_blocks(blocks, first[start : start + _TOGETHER], counts[start : start + _TOGETHER])
+    for start in range(0, len(first), _BATCH):
+        found = header_blocks(blocks, first[start : start + _BATCH], counts[start : start + _BATCH])
         if found is None:
             return False
         digest.update(found.data)
@@ -58,21 +58,24 @@ def header_blocks(blocks: Blocks, first: Places, counts: Places) -> Blocks | Non
     stops = first + counts
     if first.size and int(stops.max()) > len(blocks):
         return None
-    steps = follow(blocks, first, stops)
+    steps = follow_chains(blocks, first, stops)
     if not steps.arrived.all() or _may_set_a_size(blocks, steps):
         return None
-    return blocks.take(stretches(steps.places, steps.counts), axis=0)
+    return blocks.take(concatenated_ranges(steps.places, steps.counts), axis=0)
 
 
-def _may_set_a_size(blocks: Blocks, steps: Steps) -> bool:
+def _may_set_a_size(blocks: Blocks, steps: ChainedHeaders) -> bool:
     """Whether an extension header may say how long its member is: a chain may arrive without it, by way of its body."""
     longer = steps.counts > 1
     if not longer.any():
         return False
-    return b" size=" in blocks.take(stretches(steps.places[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
+    return (
+        b" size="
+        in blocks.take(concatenated_ranges(steps.places[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
+    )
 
 
-class Steps(NamedTuple):
+class ChainedHeaders(NamedTuple):
     """The headers that chains go through, chain after chain.
 
     Args:
@@ -88,7 +91,7 @@ class Steps(NamedTuple):
     counts: Places
 
 
-def follow(blocks: Blocks, first: Places, stops: Places) -> Steps:
+def follow_chains(blocks: Blocks, first: Places, stops: Places) -> ChainedHeaders:
     """Go from ``first[i]`` on to ``stops[i]`` for every i, in step; what is no plain header ends its chain.
 
     Args:
@@ -98,7 +101,7 @@ def follow(blocks: Blocks, first: Places, stops: Places) -> Steps:
     steps = [(chains[:0], places[:0], places[:0])]
     while chains.size:
         fields = blocks[:, 124:157][places]
-        size, sound = _sizes(fields[:, :12])
+        size, sound = _parse_sizes(fields[:, :12])
         kind = _KINDS[fields[:, 32]]
         n_body = -(-size // BLOCK)
         after, stop = places + 1 + n_body, stops[chains]
@@ -112,29 +115,29 @@ def follow(blocks: Blocks, first: Places, stops: Places) -> Steps:
         chains, places = chains[goes_on], after[goes_on]
     found = [np.concatenate(column) for column in zip(*steps, strict=True)]
     order = np.argsort(found[0], kind="stable")
-    return Steps(arrived, *(column[order] for column in found))
+    return ChainedHeaders(arrived, *(column[order] for column in found))
 
 
-def guesses(blocks: Blocks, first: int) -> Places:
+def guess_headers(blocks: Blocks, first: int) -> Places:
     """Blocks at which a header seems to stand: ``first``, and one in each of the stretches that follow, if it is near.
 
     Returns:
-        Shape (n,), int64, increasing, n from 1 to `_AHEAD`.
+        Shape (n,), int64, increasing, n from 1 to `_MAX_CHAINS`.
     """
-    apart = max(2 * _NEAR, min(_APART, (len(blocks) - first) // _AHEAD))
-    begins = first + apart * np.arange(1, _AHEAD)
-    begins = begins[begins + _NEAR <= len(blocks)]
-    seems = blocks.view("<u4")[:, 64][begins[:, None] + np.arange(_NEAR)] == _LOOKS_LIKE_A_HEADER
+    apart = max(2 * _SEARCH_BLOCKS, min(_CHAIN_BLOCKS, (len(blocks) - first) // _MAX_CHAINS))
+    begins = first + apart * np.arange(1, _MAX_CHAINS)
+    begins = begins[begins + _SEARCH_BLOCKS <= len(blocks)]
+    seems = blocks.view("<u4")[:, 64][begins[:, None] + np.arange(_SEARCH_BLOCKS)] == _LOOKS_LIKE_A_HEADER
     return np.concatenate(([first], (begins + seems.argmax(axis=1))[seems.any(axis=1)]))
 
 
-def may_repeat(blocks: Blocks, first: Places, counts: Places) -> bool:
+def may_have_duplicates(blocks: Blocks, first: Places, counts: Places) -> bool:
     """Whether two members of these runs may have one name, but for case; long names that begin alike may, too.
 
     Args:
         blocks, first, counts: as `header_blocks` has them.
     """
-    headers = blocks.take(follow(blocks, first, first + counts).places, axis=0)
+    headers = blocks.take(follow_chains(blocks, first, first + counts).places, axis=0)
     own = headers[_KINDS[headers[:, 156]] != _EXTENSION]
     # GNU headers keep times where ustar keeps the beginning of a long name.
     is_ustar = (own[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1, keepdims=True)
@@ -148,7 +151,7 @@ def _until_nul(fields: Blocks) -> Blocks:
     return fields * np.logical_and.accumulate(fields != 0, axis=1)
 
 
-def checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -> str | None:
+def headers_checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -> str | None:
     """xxh3 of all headers of a tar whose samples fill it, as `scan.state` has it; None where only a walk can tell.
 
     Args:
@@ -163,7 +166,7 @@ def checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -> str | 
     return None if bytes(buffer[int(ends[-1]) :]).strip(b"\0") else digest.hexdigest()
 
 
-def _sizes(fields: Blocks) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _parse_sizes(fields: Blocks) -> tuple[Places, npt.NDArray[np.bool_]]:
     """Numbers in fields of shape (n, 12): eleven octal digits and an end byte; and which fields are of that form."""
-    digits, end = digits_of(fields[:, :11]), fields[:, 11]
-    return octal(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))
+    digits, end = digit_values(fields[:, :11]), fields[:, 11]
+    return octal_numbers(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))

@@ -23,7 +23,7 @@ _MAGICS = {
 }
 
 
-def refusal(buffer: Buffer, shard: str, damage: str | None = None) -> Fault | None:
+def not_a_tar_fault(buffer: Buffer, shard: str, damage: str | None = None) -> Fault | None:
     """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one.
 
     Args:

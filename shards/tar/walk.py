@@ -15,7 +15,7 @@ from shards.faults import Fault
 from shards.io.mapped import Buffer
 from shards.member_names import split_name, storable
 from shards.tar import header as headers
-from shards.tar.bulk_walk import PLAIN_TYPES, SHORTEST, Run, decoded, next_length, plain_runs
+from shards.tar.bulk_walk import MIN_LOOKAHEAD, PLAIN_TYPES, MemberRun, decode_names, member_runs, next_lookahead
 from shards.tar.header import BLOCK, BadHeader, Header, Records
 
 Bytes = bytes | memoryview
@@ -35,7 +35,7 @@ MOST_EXTENSION = 16 << 20
 #: A global header names all members that follow, so its names are held to what a file system takes.
 MOST_COMMON_NAME = 4096
 #: The PAX records that say something of a member here; of all others of sparse members it is enough that there is one.
-_TELLING = ("path", "linkpath", "size", "GNU.sparse.name")
+_KNOWN_RECORDS = ("path", "linkpath", "size", "GNU.sparse.name")
 _SPARSE = "GNU.sparse."
 
 
@@ -73,7 +73,7 @@ class _Walk:
     n_end_blocks: int = 0
     after_end: int | None = None
     n_after_end: int = 0
-    run_length: int = SHORTEST
+    run_length: int = MIN_LOOKAHEAD
 
     def forget(self) -> None:
         """Drop what was said of a member that is done with."""
@@ -91,26 +91,28 @@ def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len)
         shard: its name in the faults.
         on_header: gets the bytes of every header that belongs to a member, extensions included, in order.
     """
-    for piece in pieces(buffer, shard, on_header):
-        if isinstance(piece, Run):
+    for piece in walk_runs(buffer, shard, on_header):
+        if isinstance(piece, MemberRun):
             yield from members_of(piece)
         else:
             yield piece
 
 
-def members_of(run: Run) -> Iterator[Member]:
+def members_of(run: MemberRun) -> Iterator[Member]:
     """The members of a run, one by one."""
     places = (column.tolist() for column in (run.starts, run.bodies, run.sizes, run.ends))
-    for name, start, body, size, end in zip(decoded(run.names), *places, strict=True):
+    for name, start, body, size, end in zip(decode_names(run.names), *places, strict=True):
         yield Member(name, FILE, start, body, size, end, "", False)
 
 
-def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Run | Member | Fault]:
-    """As `walk`, but plain members that follow one another come as one `Run`, which is many times faster."""
+def walk_runs(
+    buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len
+) -> Iterator[MemberRun | Member | Fault]:
+    """As `walk`, but plain members that follow one another come as one `MemberRun`, which is many times faster."""
     state = _Walk()
     while state.place + BLOCK <= len(buffer):
         before = state.place
-        yield from _take_runs(buffer, state, on_header)
+        yield from _next_runs(buffer, state, on_header)
         if state.place > before:
             continue
         block = buffer[state.place : state.place + BLOCK]
@@ -118,7 +120,7 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
             if state.start is not None:
                 detail = f"an extension header without a member at byte {state.start}"
                 yield Fault("corrupt-header", shard, None, state.start, detail)
-            _pass_zeros(buffer, state)
+            _skip_zeros(buffer, state)
             continue
         state.n_end_blocks = 0
         try:
@@ -138,18 +140,18 @@ def pieces(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = le
     yield from _end_faults(buffer, shard, state)
 
 
-def _take_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[Run]:
+def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[MemberRun]:
     """Take the plain members that come next, unless an extension has been read that says more of them."""
     if state.start is not None or state.common or buffer[state.place + 156] not in PLAIN_TYPES:
         return
     n_members = 0
-    for run, header_bytes in plain_runs(buffer, state.place, state.run_length):
+    for run, header_bytes in member_runs(buffer, state.place, state.run_length):
         on_header(header_bytes)
         n_members += len(run.names)
         state.place, state.n_end_blocks = int(run.ends[-1]), 0
         state.n_after_end += len(run.names) if state.after_end is not None else 0
         yield run
-    state.run_length = next_length(state.run_length, n_members)
+    state.run_length = next_lookahead(state.run_length, n_members)
 
 
 def next_header(buffer: Buffer, place: int) -> int:
@@ -189,7 +191,7 @@ def _step(
     if have < member.size:
         state.place, state.n_end_blocks = len(buffer), 2
         state.forget()
-        return _cut(shard, member.name, member.header, f"({max(have, 0)} of {member.size} bytes)")
+        return _truncated(shard, member.name, member.header, f"({max(have, 0)} of {member.size} bytes)")
     on_header(buffer[state.place : member.body])
     state.place = member.end
     state.forget()
@@ -205,7 +207,7 @@ def _take_extension(
     end = body + header.size + -header.size % BLOCK
     if end > len(buffer):
         place, state.place, state.n_end_blocks = state.place, len(buffer), 2
-        return _cut(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
+        return _truncated(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
     data = buffer[body : body + header.size]
     # Where it cannot be understood, the walk goes on behind it: nothing is read twice.
     place, state.place = state.place, end
@@ -213,22 +215,22 @@ def _take_extension(
         # A record with an empty value takes back what an earlier global header said.
         state.common = {**state.common, **_common(data)}
     else:
-        said = _telling(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
+        said = _known_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
         state.own = {**said, **state.own}
         state.start = place if state.start is None else state.start
     on_header(buffer[place:end])
     return None
 
 
-def _telling(data: bytes) -> Records:
+def _known_records(data: bytes) -> Records:
     """The few records of a PAX header that say something of a member here, however many it has."""
     records = headers.pax_records(data)
-    said = {keyword: records[keyword] for keyword in _TELLING if keyword in records}
+    said = {keyword: records[keyword] for keyword in _KNOWN_RECORDS if keyword in records}
     return said | {_SPARSE: b""} if any(keyword.startswith(_SPARSE) for keyword in records) else said
 
 
 def _common(data: bytes) -> Records:
-    said = _telling(data)
+    said = _known_records(data)
     longest = max(map(len, said.values()), default=0)
     if longest > MOST_COMMON_NAME:
         raise BadHeader(f"global header with a name of {longest} bytes")
@@ -258,7 +260,7 @@ def _member(buffer: Buffer, state: _Walk, header: Header, said: Records) -> Memb
     first = state.place if state.start is None else state.start
     borrowed = any(state.common.get(word) and not state.own.get(word) for word in ("path", "linkpath", "size"))
     text = name.rstrip(b"/") if kind == FOLDER else name
-    return Member(_text(text), kind, first, body, size, end, _text(link), borrowed)
+    return Member(_decode_name(text), kind, first, body, size, end, _decode_name(link), borrowed)
 
 
 def _past_sparse_map(buffer: Buffer, place: int) -> int:
@@ -275,17 +277,17 @@ def _pax_size(value: bytes) -> int:
     return int(value)
 
 
-def _text(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _cut(shard: str, name: str, place: int, how_much: str) -> Fault:
+def _truncated(shard: str, name: str, place: int, how_much: str) -> Fault:
     split = split_name(name)
     key = None if split is None else storable(split[0])
     return Fault("truncated", shard, key, place, f"truncated in {storable(name)} {how_much}")
 
 
-def _pass_zeros(buffer: Buffer, state: _Walk) -> None:
+def _skip_zeros(buffer: Buffer, state: _Walk) -> None:
     """Move past a run of zero blocks, and note where something follows it."""
     first, length = state.place, BLOCK
     while state.place < len(buffer):

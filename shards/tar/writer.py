@@ -20,7 +20,7 @@ END = bytes(2 * BLOCK)
 #: Size of a new shard where nobody asks for another: 256 MiB.
 SHARD_SIZE = 256 << 20
 #: Bytes that no shard may exceed.
-LARGEST = 1 << 60
+MAX_SHARD_SIZE = 1 << 60
 
 #: The members of one sample: (name, body), in the order in which they are written.
 Sample = Sequence[tuple[str, bytes]]
@@ -35,7 +35,7 @@ def shard_name(number: int) -> str:
     return f"{number:06d}.tar"
 
 
-def header(name: str, size: int) -> bytes:
+def member_header(name: str, size: int) -> bytes:
     """Header blocks of a regular member, mode 0644 and nothing else set; a PAX header first where the name needs one.
 
     Args:
@@ -54,7 +54,9 @@ def padding(size: int) -> bytes:
 
 def sample_bytes(sample: Sample) -> bytes:
     """Headers, bodies and padding of one sample, as they stand in a shard."""
-    return b"".join(part for name, body in sample for part in (header(name, len(body)), body, padding(len(body))))
+    return b"".join(
+        part for name, body in sample for part in (member_header(name, len(body)), body, padding(len(body)))
+    )
 
 
 def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = SHARD_SIZE) -> list[Path]:
@@ -82,19 +84,19 @@ def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = S
     while first is not None:
         path = folder / shard_name(len(paths))
         with atomic_write(path) as file:
-            first = _fill(file, first, pending, shard_size)
+            first = _write_shard(file, first, pending, shard_size)
         paths.append(path)
     return paths
 
 
 def check_shard_size(shard_size: int) -> None:
     """Raise `Misuse` unless a shard may hold at least a byte, and no more than a file can."""
-    if not 1 <= shard_size <= LARGEST:
-        expected, todo = f"1 to {LARGEST} bytes", "give another size"
+    if not 1 <= shard_size <= MAX_SHARD_SIZE:
+        expected, todo = f"1 to {MAX_SHARD_SIZE} bytes", "give another size"
         raise Misuse("the size of a shard", expected=expected, found=shard_size, todo=todo)
 
 
-def _fill(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> bytes | None:
+def _write_shard(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> bytes | None:
     """Write one shard that begins with ``first``; return the sample that did not fit, None after the last."""
     size = file.write(first) + len(END)
     for sample in pending:

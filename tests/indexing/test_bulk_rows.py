@@ -17,8 +17,8 @@ from shards.indexing.content import count_images
 from shards.indexing.lint import member_faults, sample_faults
 from shards.indexing.sample import group
 from shards.indexing.schema import rows_of
-from shards.tar.bulk_walk import Run
-from shards.tar.walk import FILE, FOLDER, Member, members_of, pieces
+from shards.tar.bulk_walk import MemberRun
+from shards.tar.walk import FILE, FOLDER, Member, members_of, walk_runs
 
 #: Names that meet, in all ways that the key's rule knows: case, folders, dots at either end, none at all, odd bytes.
 STEMS = st.sampled_from(
@@ -33,11 +33,11 @@ NAMES = st.one_of(
 WANTED = st.sampled_from([None, "jpg", "JPG", "l.jpg", "txt"])
 
 
-def parts_of(tar: bytes) -> list[Run | Member]:
-    return [piece for piece in pieces(tar, "x.tar") if not isinstance(piece, Fault)]
+def parts_of(tar: bytes) -> list[MemberRun | Member]:
+    return [piece for piece in walk_runs(tar, "x.tar") if not isinstance(piece, Fault)]
 
 
-def exactly(parts: list[Run | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str], list[Fault]]:
+def exactly(parts: list[MemberRun | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str], list[Fault]]:
     """Rows, images and faults, member by member."""
     grouped = group(parts, {})
     faults = [*member_faults(parts, "x.tar", {}), *sample_faults(grouped, "x.tar", wanted)]
@@ -135,7 +135,7 @@ def test_folders_are_passed_over_and_other_members_are_left_to_the_exact_half() 
     assert regular_rows([folder, *parts], None) == regular_rows(parts, None)
     assert regular_rows([*parts, folder._replace(name="caf\xe9")], None) is None
     (run,) = parts
-    assert isinstance(run, Run)
+    assert isinstance(run, MemberRun)
     assert [member.kind for member in members_of(run)] == [FILE]
     assert regular_rows(list(members_of(run)), None) is None
     assert regular_rows([folder], None) is None

@@ -24,7 +24,7 @@ from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify
 from shards.stream import images, samples
 from shards.tar.blocks import blocks_of
-from shards.tar.header_chain import may_repeat
+from shards.tar.header_chain import may_have_duplicates
 
 
 def webdataset_samples(folder: Path) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ def test_a_link_beside_a_member_of_its_extension_replaces_nothing(tmp_path: Path
 def test_members_may_repeat_only_where_a_name_does(tar_format: int) -> None:
     def repeats(names: list[str]) -> bool:
         tar = tar_of([(name, b"x") for name in names], tar_format, 0)
-        return may_repeat(blocks_of(tar), np.array([0]), np.array([len(tar.rstrip(b"\0")) // 512 + 1]))
+        return may_have_duplicates(blocks_of(tar), np.array([0]), np.array([len(tar.rstrip(b"\0")) // 512 + 1]))
 
     assert not repeats(["a.jpg", "a.cls", "b/a.jpg", "ab.jpg"])
     assert repeats(["a.jpg", "a.cls", "A.JPG"])

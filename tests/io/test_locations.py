@@ -192,7 +192,7 @@ class TestServers:
 
     @pytest.mark.parametrize("answer", [b"", response(b"x" * 100, 5000)])
     def test_a_server_that_falls_silent(self, answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(remote, "PATIENCE_S", 0.2)
+        monkeypatch.setattr(remote, "TIMEOUT_S", 0.2)
         with serving(answer, stall=True) as url, pytest.raises(NotShards, match="timed out"):
             indexed(f"{url}/x.tar")
 

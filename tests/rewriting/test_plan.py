@@ -17,8 +17,8 @@ from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.indexing.scan import state
 from shards.rewriting import plan
-from shards.tar.blocks import blocks_of, stretches
-from shards.tar.header_chain import checksum, header_blocks
+from shards.tar.blocks import blocks_of, concatenated_ranges
+from shards.tar.header_chain import header_blocks, headers_checksum
 from shards.tar.writer import END
 
 
@@ -95,7 +95,7 @@ def test_the_default_size_is_the_median_of_the_shards_with_samples(tmp_path: Pat
 
 
 def test_stretches_are_ranges_one_after_another() -> None:
-    assert stretches(np.array([5, 9, 1]), np.array([2, 0, 3])).tolist() == [5, 6, 1, 2, 3]
+    assert concatenated_ranges(np.array([5, 9, 1]), np.array([2, 0, 3])).tolist() == [5, 6, 1, 2, 3]
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -107,9 +107,11 @@ def test_headers_read_at_once_are_those_of_the_walk(tmp_path: Path, format: int)
     index = indexed(tmp_path)
     starts, sizes = index.table["offset"].to_numpy(), index.table["size"].to_numpy()
     data = (tmp_path / "0.tar").read_bytes()
-    assert checksum(data, starts, sizes) == state(str(tmp_path / "0.tar"))[1] == index.shards[0].checksum
-    assert checksum(data[:-10240] + b"x" * 512, starts, sizes) is None  # something stands behind the last sample
-    assert checksum(data, starts[1:], sizes[1:]) is None  # something stands before the first
+    assert headers_checksum(data, starts, sizes) == state(str(tmp_path / "0.tar"))[1] == index.shards[0].checksum
+    assert (
+        headers_checksum(data[:-10240] + b"x" * 512, starts, sizes) is None
+    )  # something stands behind the last sample
+    assert headers_checksum(data, starts[1:], sizes[1:]) is None  # something stands before the first
 
 
 def test_what_is_not_in_plain_sight_is_left_to_the_walk(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from strategies import BODIES, TIMES, keys, tar_of
 from tar_makers import END, faults, found, listed, member, names, pax
 from walk_fuzz import no_runs, singly, walked
 
-from shards.tar.bulk_walk import LONGEST, SHORTEST, Run, next_length, plain_runs
+from shards.tar.bulk_walk import MAX_LOOKAHEAD, MIN_LOOKAHEAD, MemberRun, member_runs, next_lookahead
 from shards.tar.header import BLOCK
-from shards.tar.walk import pieces, walk
+from shards.tar.walk import walk, walk_runs
 
 
 def assert_the_same_in_single_steps(tar: bytes) -> None:
     """The walk finds the same members, faults and headers where it takes no runs."""
-    (parts, *rest), (slow_parts, *slow_rest) = walked(tar, plain_runs), walked(tar, no_runs)
-    assert not any(isinstance(part, Run) for part in slow_parts)
+    (parts, *rest), (slow_parts, *slow_rest) = walked(tar, member_runs), walked(tar, no_runs)
+    assert not any(isinstance(part, MemberRun) for part in slow_parts)
     assert (singly(parts), rest) == (singly(slow_parts), slow_rest)
 
 
@@ -28,8 +28,8 @@ def test_runs_and_single_steps_give_the_same_members() -> None:
     files = [(f"{number:04d}.{ext}", bytes(number % 700)) for number in range(1200) for ext in ("jpg", "cls")]
     for mtime in (0, 0.5):
         tar = tar_of(files, tarfile.PAX_FORMAT, mtime)
-        whole = list(pieces(tar, "x.tar"))
-        assert all(isinstance(piece, Run) for piece in whole)
+        whole = list(walk_runs(tar, "x.tar"))
+        assert all(isinstance(piece, MemberRun) for piece in whole)
         assert len(whole) >= 3  # 2,400 members or 4,800 headers, at most 1,024 headers a run
         # A prefix of the ustar form is left to the single steps; the other members stay plain.
         mixed = [("deep/" * 25 + "x.jpg", b"1"), *files[:5]]
@@ -74,7 +74,7 @@ def test_a_long_way_ahead_members_are_found_as_in_single_steps(mtime: float) -> 
     files = [(f"{number:05d}.jpg", bytes(size)) for number, size in enumerate(sizes)]
     whole = tar_of(files, mtime=mtime)
     assert [one.header for one in found(whole)[0]] == [place for _, place, *_ in listed(whole)]
-    assert max(len(piece.names) for piece in pieces(whole, "x.tar") if isinstance(piece, Run)) >= 512
+    assert max(len(piece.names) for piece in walk_runs(whole, "x.tar") if isinstance(piece, MemberRun)) >= 512
     assert_the_same_in_single_steps(whole)
     assert_the_same_in_single_steps(tar_of([*files[:2_000], ("inner.tar", inner), *files[2_000:]], mtime=mtime))
     assert_the_same_in_single_steps(tar_of([*files[:2_500], ("n" * 120, b"x"), *files[2_500:]], mtime=mtime))
@@ -100,6 +100,6 @@ def test_a_tar_inside_a_tar_is_one_member() -> None:
 
 def test_a_run_grows_where_members_are_plain_and_is_short_again_where_few_are() -> None:
     # A quarter of the headers in plain members is enough: behind a PAX header each, half of them are.
-    assert next_length(128, 32) == 512
-    assert next_length(128, 31) == SHORTEST
-    assert next_length(LONGEST, LONGEST) == LONGEST
+    assert next_lookahead(128, 32) == 512
+    assert next_lookahead(128, 31) == MIN_LOOKAHEAD
+    assert next_lookahead(MAX_LOOKAHEAD, MAX_LOOKAHEAD) == MAX_LOOKAHEAD

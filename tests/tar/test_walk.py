@@ -15,7 +15,7 @@ from tar_makers import END, faults, found, header, listed, member, names, padded
 from shards.faults import Fault
 from shards.tar import header as headers
 from shards.tar.header import BLOCK, BadHeader
-from shards.tar.sniff import refusal
+from shards.tar.sniff import not_a_tar_fault
 from shards.tar.walk import MOST_COMMON_NAME, MOST_EXTENSION, next_header
 
 
@@ -246,14 +246,14 @@ class TestRefusal:
         ],
     )
     def test_what_is_no_tar_is_told_by_its_beginning(self, data: bytes, kind: str, words: str) -> None:
-        fault = refusal(data, "x.tar")
+        fault = not_a_tar_fault(data, "x.tar")
         assert fault is not None
         assert (fault.kind, fault.shard) == (kind, "x.tar")
         assert words in fault.detail
 
     @pytest.mark.parametrize("data", [bytes(10240), member(b"a.jpg"), b"damaged".ljust(BLOCK, b"?") + member(b"a.jpg")])
     def test_an_empty_tar_and_one_with_a_damaged_beginning_are_tars(self, data: bytes) -> None:
-        assert refusal(data, "x.tar") is None
+        assert not_a_tar_fault(data, "x.tar") is None
 
 
 def test_the_next_header_is_found_at_block_boundaries_only() -> None:

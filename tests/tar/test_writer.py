@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shard_makers import read_set, read_tar
 
 from shards.errors import Misuse
-from shards.tar.writer import END, header, sample_bytes, shard_name, write_shards
+from shards.tar.writer import END, member_header, sample_bytes, shard_name, write_shards
 
 SAMPLES = [[(f"{n:03d}.jpg", bytes([n]) * 100), (f"{n:03d}.cls", str(n).encode())] for n in range(5)]
 #: One member of 100 bytes: header 512, body padded to 512; the label likewise.
@@ -117,5 +117,5 @@ def test_a_name_that_is_not_utf8_survives_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_every_part_is_whole_blocks() -> None:
-    assert len(header("a" * 300, 5)) % 512 == 0
+    assert len(member_header("a" * 300, 5)) % 512 == 0
     assert len(sample_bytes([("a.txt", b"x" * 513)])) == 512 + 2 * 512

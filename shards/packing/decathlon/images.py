@@ -23,8 +23,8 @@ from shards.io.mapped import Buffer, open_mapped
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import SUFFIXES
 from shards.packing.decathlon.annotations import Annotated
-from shards.tar.bulk_walk import Run, decoded
-from shards.tar.walk import FILE, Member, pieces
+from shards.tar.bulk_walk import MemberRun, decode_names
+from shards.tar.walk import FILE, Member, walk_runs
 
 #: The bytes of an image's file, by its row in the annotations.
 Bodies = Callable[[int], bytes]
@@ -77,9 +77,9 @@ def unnamed(root: Path, domain: str, files: set[str]) -> PassedOver:
 def _places(buffer: Buffer, split: Annotated) -> tuple[Ints, Ints]:
     """Body and size in the tar for each file of the split; the body is -1 where the tar does not have it."""
     names, bodies, sizes = [pa.array([], pa.string())], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for piece in pieces(buffer, split.domain):
-        if isinstance(piece, Run):
-            names.append(_names(decoded(piece.names)))
+    for piece in walk_runs(buffer, split.domain):
+        if isinstance(piece, MemberRun):
+            names.append(_names(decode_names(piece.names)))
             bodies.append(piece.bodies)
             sizes.append(piece.sizes)
         elif isinstance(piece, Member) and piece.kind == FILE:
