@@ -46,7 +46,7 @@ def open_index(
     for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
         if not place and not candidate.is_file():
             continue
-        load = shard_index.load_kept if candidate == made_at and not place else shard_index.load
+        load = shard_index.load_moved if candidate == made_at and not place else shard_index.load
         held = load(candidate, shard_set.root)
         index = _named_in(held, spec, shard_set)
         _refuse_other_image(index, image, candidate)
@@ -62,9 +62,9 @@ def _named_in(index: shard_index.Index, spec: str, shard_set: names.ShardSet) ->
     """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `compare` to find."""
     indexed = [shard.path for shard in index.shards]
     if not remote.is_pipe(spec) and (spec.endswith("/") or Path(spec).is_dir()):
-        return shard_index.choose(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])
+        return shard_index.select_shards(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])
     gone = set(shard_set.missing) & set(indexed)
-    return shard_index.choose(index, [*shard_set.paths, *sorted(gone)])
+    return shard_index.select_shards(index, [*shard_set.paths, *sorted(gone)])
 
 
 def _refuse_other_image(index: shard_index.Index, image: str | None, place: Path) -> None:

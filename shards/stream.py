@@ -21,7 +21,14 @@ import pyarrow as pa
 from shards import shuffle
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
-from shards.indexing.members import Bodies, Parts, members_of_bytes, members_of_shard, parts_of, walked_shard
+from shards.indexing.members import (
+    Bodies,
+    SampleMembers,
+    bodies_in_sample,
+    bodies_in_shard,
+    members_of_key,
+    shard_members_by_key,
+)
 from shards.io import processes, remote
 from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompressed
 from shards.io.shard_set import locate
@@ -113,17 +120,17 @@ def samples(index: Index, rows: Rows) -> Iterator[Sample]:
             location = locate(index.root, shard)
             if shard in streamed:
                 held = list(run)
-                found = members_of_shard(location, shard, [line["key"] for _, line in held])
+                found = bodies_in_shard(location, shard, [line["key"] for _, line in held])
                 yield from (
                     dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held, strict=True)
                 )
             else:
-                walked: dict[str, Parts] = {}
+                walked: dict[str, SampleMembers] = {}
                 for row, line in run:
                     yield dict(_members_at(location, line, files, walked)) | _new_sample(index, line, row)
 
 
-def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: dict[str, Parts]) -> Bodies:
+def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: dict[str, SampleMembers]) -> Bodies:
     """The members of one sample of a shard that can seek.
 
     Args:
@@ -131,12 +138,12 @@ def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: 
     """
     extents = line["extents"] or [line]
     data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
-    found = members_of_bytes(data, line["key"], line["shard"])
+    found = bodies_in_sample(data, line["key"], line["shard"])
     if found is not None:
         return found
     if not walked:
-        walked |= walked_shard(location, line["shard"])
-    parts = parts_of(walked, line["key"], line["shard"])
+        walked |= shard_members_by_key(location, line["shard"])
+    parts = members_of_key(walked, line["key"], line["shard"])
     return [(part.extension, files.read(location, part.body, part.size)) for part, _ in parts if part.kind == FILE]
 
 

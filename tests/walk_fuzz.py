@@ -19,11 +19,11 @@ import xxhash
 from tar_makers import END, header, padded, pax, summed
 
 from shards.faults import Fault
-from shards.indexing.bulk_rows import regular_rows
+from shards.indexing.bulk_rows import bulk_rows
 from shards.indexing.content import count_images
 from shards.indexing.lint import member_faults, sample_faults
-from shards.indexing.sample import Links, group, link_targets
-from shards.indexing.schema import rows_of
+from shards.indexing.sample import Links, group_members, link_targets
+from shards.indexing.schema import rows_from_samples
 from shards.member_names import is_utf8, split_name, storable
 from shards.tar import bulk_walk, header_chain, walk
 from shards.tar.bulk_walk import MAX_LOOKAHEAD, MemberRun
@@ -130,7 +130,7 @@ def hold_equal(tar: bytes, far: bool) -> bool:
     parts, faults, digest = walked(tar, far_ahead if far else bulk_walk.member_runs)
     assert (singly(parts), faults, digest) == (members, exact_faults, exact_digest)
     links = link_targets(members)
-    grouped = group(members, links)
+    grouped = group_members(members, links)
     by_name = _by_name(members, links)
     assert {
         sample.key: [(part.start, part.extension) for part in sample.parts] for sample in grouped.samples
@@ -139,11 +139,11 @@ def hold_equal(tar: bytes, far: bool) -> bool:
     if extents and not far:
         found = header_chain.headers_checksum(tar, *(np.array(column, np.int64) for column in zip(*extents)))
         assert found in (None, exact_digest)
-    rows = regular_rows(parts, None)
+    rows = bulk_rows(parts, None)
     if rows is None:
         return False
     assert [*member_faults(exact, "x.tar", links), *sample_faults(grouped, "x.tar", None)] == []
-    assert rows[0].equals(rows_of(grouped.samples, None))
+    assert rows[0].equals(rows_from_samples(grouped.samples, None))
     assert rows[1] == count_images(grouped.samples, None, [])
     return True
 

@@ -28,9 +28,7 @@ Mask = npt.NDArray[np.bool_]
 _DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
 
 
-def regular_rows(
-    pieces: Sequence[MemberRun | Member], wanted: str | None
-) -> tuple[pa.RecordBatch, Counter[str]] | None:
+def bulk_rows(pieces: Sequence[MemberRun | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str]] | None:
     """The rows, as `shards.indexing.schema.ROW` has them, and the images by last suffix; None where anything is odd.
 
     Args:
@@ -42,15 +40,15 @@ def regular_rows(
         return None
     names, starts, bodies, sizes, ends = (np.concatenate(columns) for columns in zip(*runs, strict=True))
     fields = _trimmed(names)
-    stops = None if _are_odd(fields) else _key_stops(fields)
+    stops = None if _need_exact_walk(fields) else _key_ends(fields)
     if stops is None:
         return None
     goes_on = _same_keys(fields, stops)
     first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
     last = np.append(first[1:], len(fields)) - 1
-    keys = _texts(fields[first], np.zeros_like(first), stops[first])
+    keys = _slices(fields[first], np.zeros_like(first), stops[first])
     apart = (starts[1:] != ends[:-1])[goes_on].any() or pc.count_distinct(keys).as_py() != len(keys)
-    extensions = pc.ascii_lower(_texts(fields, stops + 1, np.count_nonzero(fields, axis=1))).dictionary_encode()
+    extensions = pc.ascii_lower(_slices(fields, stops + 1, np.count_nonzero(fields, axis=1))).dictionary_encode()
     images = None if apart else _images(extensions, first, last, wanted)
     if images is None or not sizes[images].all():
         return None
@@ -79,7 +77,7 @@ def _trimmed(fields: Bytes) -> Bytes:
     return fields[:, : int(reached[-1]) + 1] if reached.size else fields[:, :1]
 
 
-def _are_odd(fields: Bytes) -> bool:
+def _need_exact_walk(fields: Bytes) -> bool:
     """Whether a name is not ASCII, may be unsafe or hidden, or has what the pattern of keys treats in its own way."""
     is_dot, is_end = fields == _DOT, fields == 0
     return bool(
@@ -92,7 +90,7 @@ def _are_odd(fields: Bytes) -> bool:
     )
 
 
-def _key_stops(fields: Bytes) -> Ints | None:
+def _key_ends(fields: Bytes) -> Ints | None:
     """Where each key ends: the first dot of the base name; None where a name has none, or begins with it there."""
     columns, is_slash = np.arange(fields.shape[1]), fields == _SLASH
     base = np.where(is_slash, columns + 1, 0).max(axis=1) if is_slash.any() else np.zeros(len(fields), np.int64)
@@ -109,7 +107,7 @@ def _same_keys(fields: Bytes, stops: Ints) -> Mask:
     return same
 
 
-def _texts(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
+def _slices(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
     """The pieces of ASCII fields from ``begins`` up to ``stops``."""
     columns = np.arange(fields.shape[1])
     letters = fields[(columns >= begins[:, None]) & (columns < stops[:, None])]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shards.errors import ShardsChanged
-from shards.indexing.extents import runs_of
+from shards.indexing.extents import byte_extents
 from shards.indexing.index import Index
-from shards.indexing.scan import Shard, state
+from shards.indexing.scan import Shard, size_and_checksum
 from shards.io import remote
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
@@ -30,7 +30,7 @@ def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int)
     items = []
     for number in numbers.tolist():
         rows = index.rows(number)
-        items.append((index.shards[number], *runs_of(index.table.slice(rows.start, len(rows)))))
+        items.append((index.shards[number], *byte_extents(index.table.slice(rows.start, len(rows)))))
     for _ in map_shards(partial(_check, index.root), items, workers):
         pass
 
@@ -46,7 +46,7 @@ def _check(root: str, item: tuple[Shard, Places, Places]) -> None:
     with open_mapped(location) as source:
         order = np.argsort(starts, kind="stable")
         found = None if shard.gzip else headers_checksum(source.buffer, starts[order], sizes[order])
-    found = state(location)[1] if found is None else found
+    found = size_and_checksum(location)[1] if found is None else found
     if found != shard.checksum:
         raise _changed(shard, "headers", f"checksum {shard.checksum}", f"checksum {found}")
 
@@ -83,4 +83,4 @@ def _state(root: str, shard: Shard) -> tuple[int, str | None]:
     locator = locate(root, shard.path)
     if not remote.is_url(locator) and os.path.exists(locator) and os.path.getsize(locator) != shard.size:
         return os.path.getsize(locator), None
-    return state(locator)
+    return size_and_checksum(locator)

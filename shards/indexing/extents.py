@@ -12,12 +12,12 @@ from shards.tar.header import BLOCK
 Places = npt.NDArray[np.int64]
 
 
-def in_blocks(sizes: Places) -> Places:
+def padded_sizes(sizes: Places) -> Places:
     """Sizes rounded up to whole blocks: a sample at the end of a cut tar may lack its padding."""
     return sizes + -sizes % BLOCK
 
 
-def runs_of(samples: pa.Table) -> tuple[Places, Places]:
+def byte_extents(samples: pa.Table) -> tuple[Places, Places]:
     """Start and size of every run of bytes, in the order of the samples; most samples are one run."""
     offsets, sizes = samples["offset"].to_numpy(), samples["size"].to_numpy()
     apart = np.flatnonzero(samples["extents"].is_valid().to_numpy())

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from shards.errors import Misuse, NotShards, RootDiffers, ShardError, ShardsChanged
 from shards.faults import Fault
-from shards.indexing.scan import Scan, Shard, scan
+from shards.indexing.scan import Scan, Shard, scan_shard
 from shards.indexing.schema import ROW
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
@@ -34,7 +34,7 @@ from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
 from shards.member_names import is_safe
 
-__all__ = ["Index", "Report", "Shard", "build", "choose", "load", "save"]
+__all__ = ["Index", "Report", "Shard", "build", "load", "save", "select_shards"]
 
 FORMAT_VERSION = 1
 FILE_NAME = "index.parquet"
@@ -122,7 +122,7 @@ def build(
     Raises:
         NotShards: shards that are no tar at all, every one named; with ``skip_bad`` only where nothing else is left.
     """
-    task = partial(scan, shard_set.root, check=check, image=image)
+    task = partial(scan_shard, shard_set.root, check=check, image=image)
     scans = list(map_shards(task, shard_set.paths, workers))
     refused = [one.faults[0] for one in scans if one.shard is None]
     if refused and (not skip_bad or len(refused) == len(scans)):
@@ -203,7 +203,7 @@ def load(path: Path, root: str | None = None) -> Index:
     return index
 
 
-def load_kept(path: Path, root: str) -> Index:
+def load_moved(path: Path, root: str) -> Index:
     """As `load`, for an index that a run keeps of its own store, which may have moved to ``root``: `compare` it."""
     return _read(path, root)[0]
 
@@ -297,7 +297,7 @@ def _impossible_extents(column: pa.ChunkedArray, limits: npt.NDArray[np.int64]) 
     return "a sample in no pieces at all" if (counts == 0).any() else ""
 
 
-def choose(index: Index, paths: Sequence[str]) -> Index:
+def select_shards(index: Index, paths: Sequence[str]) -> Index:
     """The part of an index that holds exactly the shards of ``paths``, in this order.
 
     A shard that the index does not know may only be missing from it for being no tar (`build` with ``skip_bad``).
@@ -308,7 +308,7 @@ def choose(index: Index, paths: Sequence[str]) -> Index:
     """
     places = {shard.path: number for number, shard in enumerate(index.shards)}
     for path in paths:
-        if path not in places and scan(index.root, path, check=False, image=None).shard is not None:
+        if path not in places and scan_shard(index.root, path, check=False, image=None).shard is not None:
             raise ShardsChanged("is not in the index of the store", shard=path, todo="index the shards again")
     numbers = [places[path] for path in paths if path in places]
     if not numbers:

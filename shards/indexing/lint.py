@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shards.faults import Fault
-from shards.indexing.sample import Grouped, Links, Part, Sample
+from shards.indexing.sample import GroupedMembers, Links, Sample, SampleMember
 from shards.member_names import is_hidden, is_reserved, is_safe, split_name, storable
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member
@@ -54,7 +54,7 @@ def _odd_name(name: str, shard: str, start: int) -> Iterator[Fault]:
         yield Fault("odd-name", shard, _key(name), start, f"{stored} is not UTF-8: its bytes are written \\xNN")
 
 
-def sample_faults(grouped: Grouped, shard: str, wanted: str | None) -> Iterator[Fault]:
+def sample_faults(grouped: GroupedMembers, shard: str, wanted: str | None) -> Iterator[Fault]:
     """Members of no sample; samples apart, unsafe, with an extension twice, no image, several images, empty images.
 
     Where every one of several samples lacks an image, or holds several, that is said once for the shard.
@@ -72,19 +72,19 @@ def sample_faults(grouped: Grouped, shard: str, wanted: str | None) -> Iterator[
         yield from _shape_faults(sample, shard)
         images = sample.images(wanted)
         if not images:
-            imageless.append(_fault("no-image", shard, sample, f"sample {sample.key!r} has no image"))
+            imageless.append(_sample_fault("no-image", shard, sample, f"sample {sample.key!r} has no image"))
         elif len(images) > 1 and any(part.extension != images[0].extension for part in images):
-            several.append(_fault("several-images", shard, sample, _which(sample, images)))
+            several.append(_sample_fault("several-images", shard, sample, _images_detail(sample, images)))
         for part in images:
             if part.size == 0:
                 yield Fault("empty-member", shard, sample.key, part.start, f"{part.name}: 0 bytes")
     n_samples = len(grouped.samples)
-    yield from _said_once(imageless, n_samples, f"none of the {n_samples} samples has an image")
+    yield from _once_for_all(imageless, n_samples, f"none of the {n_samples} samples has an image")
     detail = f"all {n_samples} samples hold several images; the first in tar order counts"
-    yield from _said_once(several, n_samples, detail)
+    yield from _once_for_all(several, n_samples, detail)
 
 
-def shortened(faults: Iterable[Fault]) -> Iterator[Fault]:
+def capped(faults: Iterable[Fault]) -> Iterator[Fault]:
     """At most `MOST_TOLD` faults of each kind, and then one that says how many more there are."""
     counts: dict[str, int] = {}
     shard = ""
@@ -100,9 +100,11 @@ def shortened(faults: Iterable[Fault]) -> Iterator[Fault]:
 
 def _shape_faults(sample: Sample, shard: str) -> Iterator[Fault]:
     if not is_safe(sample.key):
-        yield _fault("unsafe-name", shard, sample, f"unsafe name {sample.parts[0].name!r}")
+        yield _sample_fault("unsafe-name", shard, sample, f"unsafe name {sample.parts[0].name!r}")
     if sample.apart:
-        yield _fault("non-adjacent", shard, sample, f"members of sample {sample.key!r} lie apart; they are joined")
+        yield _sample_fault(
+            "non-adjacent", shard, sample, f"members of sample {sample.key!r} lie apart; they are joined"
+        )
     if len(sample.parts) > 1:
         yield from _duplicates(sample, shard)
 
@@ -117,17 +119,17 @@ def _duplicates(sample: Sample, shard: str) -> Iterator[Fault]:
         places[part.extension] = place
 
 
-def _said_once(faults: list[Fault], n_samples: int, detail: str) -> Iterator[Fault]:
+def _once_for_all(faults: list[Fault], n_samples: int, detail: str) -> Iterator[Fault]:
     if len(faults) == n_samples > 1:
         yield Fault(faults[0].kind, faults[0].shard, None, faults[0].offset, detail)
     else:
         yield from faults
 
 
-def _fault(kind: str, shard: str, sample: Sample, detail: str) -> Fault:
+def _sample_fault(kind: str, shard: str, sample: Sample, detail: str) -> Fault:
     return Fault(kind, shard, sample.key, sample.parts[0].start, detail)
 
 
-def _which(sample: Sample, images: list[Part]) -> str:
+def _images_detail(sample: Sample, images: list[SampleMember]) -> str:
     names = ", ".join(dict.fromkeys(part.extension for part in images))
     return f"sample {sample.key!r} holds several images ({names}); {images[0].extension} counts"

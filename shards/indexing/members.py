@@ -8,52 +8,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shards.errors import ShardsChanged
-from shards.indexing.sample import Part, group, link_targets
+from shards.indexing.sample import SampleMember, group_members, link_targets
 from shards.io.mapped import Buffer, open_mapped
 from shards.tar.walk import FILE, SPARSE, Member, walk
 
 #: Extension (lower case) and body of each member that can be read, in tar order.
 Bodies = list[tuple[str, bytes]]
 #: The parts of a sample, each with its member as it stands in the tar (a hard link still is one there).
-Parts = list[tuple[Part, Member]]
+SampleMembers = list[tuple[SampleMember, Member]]
 
 
-def members_of_bytes(data: bytes, key: str, shard: str) -> Bodies | None:
+def bodies_in_sample(data: bytes, key: str, shard: str) -> Bodies | None:
     """The members in a sample's own bytes; None where these do not tell all of them."""
     found = [piece for piece in walk(data, shard) if isinstance(piece, Member)]
-    samples = group(found, {}).samples
+    samples = group_members(found, {}).samples
     if len(samples) != 1 or samples[0].key != key or any(member.kind != FILE for member in found):
         return None
     return _bodies(data, samples[0].parts)
 
 
-def members_of_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[Bodies]:
+def bodies_in_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[Bodies]:
     """The members of the samples with these keys, in the order of ``keys``, by a walk over the whole shard.
 
     Raises:
         ShardsChanged: a key is not in the shard.
     """
     with open_mapped(location) as source:
-        walked = walked_samples(source.buffer, shard)
+        walked = members_by_key(source.buffer, shard)
         for key in keys:
-            yield bodies(source.buffer, parts_of(walked, key, shard))
+            yield readable_bodies(source.buffer, members_of_key(walked, key, shard))
 
 
-def walked_shard(location: str, shard: str) -> dict[str, Parts]:
+def shard_members_by_key(location: str, shard: str) -> dict[str, SampleMembers]:
     """The parts of all samples of the shard at a path, by key."""
     with open_mapped(location) as source:
-        return walked_samples(source.buffer, shard)
+        return members_by_key(source.buffer, shard)
 
 
-def walked_samples(buffer: Buffer, shard: str) -> dict[str, Parts]:
+def members_by_key(buffer: Buffer, shard: str) -> dict[str, SampleMembers]:
     """The parts of all samples of a shard by key."""
     found = [piece for piece in walk(buffer, shard) if isinstance(piece, Member)]
     at = {member.header: member for member in found}
-    samples = group(found, link_targets(found)).samples
+    samples = group_members(found, link_targets(found)).samples
     return {sample.key: [(part, at[part.start]) for part in sample.parts] for sample in samples}
 
 
-def parts_of(walked: dict[str, Parts], key: str, shard: str) -> Parts:
+def members_of_key(walked: dict[str, SampleMembers], key: str, shard: str) -> SampleMembers:
     """The parts of one of the samples walked; `ShardsChanged` where it is not among them."""
     if key not in walked:
         raise ShardsChanged(
@@ -62,7 +62,7 @@ def parts_of(walked: dict[str, Parts], key: str, shard: str) -> Parts:
     return walked[key]
 
 
-def that_count(parts: Parts) -> Parts:
+def without_duplicates(parts: SampleMembers) -> SampleMembers:
     """The parts without those that another of the same extension replaces: of these the last counts, as in tar itself.
 
     What no reader takes for a member's content (links without a target, symbolic ones) is left as it is.
@@ -71,10 +71,10 @@ def that_count(parts: Parts) -> Parts:
     return [(part, member) for part, member in parts if part.kind not in (FILE, SPARSE) or last[part.extension] is part]
 
 
-def bodies(buffer: Buffer, parts: Parts) -> Bodies:
+def readable_bodies(buffer: Buffer, parts: SampleMembers) -> Bodies:
     """Extension and body of the parts that can be read."""
     return _bodies(buffer, [part for part, _ in parts])
 
 
-def _bodies(buffer: Buffer, parts: Iterable[Part]) -> Bodies:
+def _bodies(buffer: Buffer, parts: Iterable[SampleMember]) -> Bodies:
     return [(part.extension, bytes(buffer[part.body : part.body + part.size])) for part in parts if part.kind == FILE]

@@ -26,7 +26,7 @@ IMAGE_SUFFIXES = frozenset(
 Links = dict[int, Member | None]
 
 
-class Part(NamedTuple):
+class SampleMember(NamedTuple):
     """A member as part of a sample.
 
     Args:
@@ -54,7 +54,7 @@ class Sample:
     """The members of a shard that share a key, in tar order; ``apart``: other samples' members lie between them."""
 
     key: str
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SampleMember] = field(default_factory=list)
     apart: bool = False
 
     def extents(self) -> list[tuple[int, int]]:
@@ -68,7 +68,7 @@ class Sample:
             end = part.end
         return [*runs, (start, end - start)]
 
-    def images(self, wanted: str | None = None) -> list[Part]:
+    def images(self, wanted: str | None = None) -> list[SampleMember]:
         """The parts that are taken for images, in tar order.
 
         Args:
@@ -85,7 +85,7 @@ def image_rank(extension: str, suffix: str, wanted: str | None) -> int:
     """Whether a member is taken for an image, 0 where it is not; of a sample those of the highest rank are taken.
 
     Args:
-        extension, suffix: as `Part` has them.
+        extension, suffix: as `SampleMember` has them.
         wanted: the one extension that is the image (2), or, where no member of the sample has it, the last suffix (1).
     """
     if wanted is None:
@@ -93,27 +93,27 @@ def image_rank(extension: str, suffix: str, wanted: str | None) -> int:
     return 2 if extension == wanted.lower() else int(suffix == wanted.lower())
 
 
-def chosen(images: list[Part]) -> Part | None:
+def chosen_image(images: list[SampleMember]) -> SampleMember | None:
     """The image that counts: the first extension in tar order, and of an extension that is there twice the last."""
     return next((part for part in reversed(images) if part.extension == images[0].extension), None)
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedMembers:
     """The samples of one shard, in the order of their first members, and the members of no sample."""
 
     samples: list[Sample]
-    keyless: list[Part]
+    keyless: list[SampleMember]
 
 
-def group(pieces: Iterable[MemberRun | Member], links: Links) -> Grouped:
+def group_members(pieces: Iterable[MemberRun | Member], links: Links) -> GroupedMembers:
     """Group the members of one shard by key, those that lie apart included.
 
     Folders, devices and what is of an unknown type are passed over. A symbolic link stays with its sample but is never
     read, and makes none.
     """
     samples: dict[str, Sample] = {}
-    keyless: list[Part] = []
+    keyless: list[SampleMember] = []
     current = Sample("")
     beginning = "\0"
     for name, start, end, body, size, kind in _contents(pieces, links):
@@ -123,18 +123,18 @@ def group(pieces: Iterable[MemberRun | Member], links: Links) -> Grouped:
         else:
             split = split_name(name)
             if split is None:
-                keyless.append(Part(storable(name), "", "", start, end, body, size, kind))
+                keyless.append(SampleMember(storable(name), "", "", start, end, body, size, kind))
                 continue
             key, extension = split
             # What follows the same key and a dot needs no second look, but for keys and extensions like __this__.
             beginning = "\0" if key.startswith("__") else f"{key}."
-            current = _enter(samples, storable(key), current)
+            current = _sample_of_key(samples, storable(key), current)
         suffix = extension.rpartition(".")[2]
         if not name.isascii():
             name, extension = storable(name), storable(extension)
-        current.parts.append(Part(name, extension, suffix, start, end, body, size, kind))
+        current.parts.append(SampleMember(name, extension, suffix, start, end, body, size, kind))
     made = [sample for sample in samples.values() if any(part.kind != SYMBOLIC_LINK for part in sample.parts)]
-    return Grouped(made, keyless)
+    return GroupedMembers(made, keyless)
 
 
 def _contents(pieces: Iterable[MemberRun | Member], links: Links) -> Iterator[tuple[str, int, int, int, int, str]]:
@@ -149,7 +149,7 @@ def _contents(pieces: Iterable[MemberRun | Member], links: Links) -> Iterator[tu
             yield piece.name, piece.header, piece.end, piece.body, piece.size, piece.kind
 
 
-def _enter(samples: dict[str, Sample], key: str, current: Sample) -> Sample:
+def _sample_of_key(samples: dict[str, Sample], key: str, current: Sample) -> Sample:
     """The sample of a key: a new one, or the earlier one whose members lie apart then."""
     sample = samples.get(key)
     if sample is None:

@@ -14,11 +14,11 @@ import xxhash
 
 from shards.errors import NotShards
 from shards.faults import Fault
-from shards.indexing.bulk_rows import regular_rows
+from shards.indexing.bulk_rows import bulk_rows
 from shards.indexing.content import check_samples, count_images
-from shards.indexing.lint import member_faults, sample_faults, shortened
-from shards.indexing.sample import group, link_targets
-from shards.indexing.schema import rows_of
+from shards.indexing.lint import member_faults, sample_faults, capped
+from shards.indexing.sample import group_members, link_targets
+from shards.indexing.schema import rows_from_samples
 from shards.io.mapped import MappedShard, open_mapped
 from shards.io.shard_set import locate
 from shards.tar.sniff import not_a_tar_fault
@@ -55,7 +55,7 @@ class Scan:
     faults: tuple[Fault, ...]
 
 
-def scan(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
+def scan_shard(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
     """Read one shard. One that cannot be opened, or not be read to its end, is told like one that is no tar.
 
     Args:
@@ -70,7 +70,7 @@ def scan(root: str, path: str, *, check: bool = False, image: str | None = None)
                 return _scan(source, path, check, image)
     except NotShards as error:
         why = Fault("not-a-tar", path, None, None, error.problem)
-    return Scan(None, rows_of([], None), Counter(), (why,))
+    return Scan(None, rows_from_samples([], None), Counter(), (why,))
 
 
 def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Scan:
@@ -87,21 +87,21 @@ def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Sca
     linked = any(member.kind == HARD_LINK for member in members)
     borrows = linked or any(member.borrowed for member in members)
     shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
-    regular = None if check else regular_rows(parts, image)
+    regular = None if check else bulk_rows(parts, image)
     if regular is not None:
-        return Scan(shard, *regular, tuple(shortened(faults)))
+        return Scan(shard, *regular, tuple(capped(faults)))
     links = link_targets(parts) if linked else {}
-    grouped = group(parts, links)
+    grouped = group_members(parts, links)
     faults += [*member_faults(parts, path, links), *sample_faults(grouped, path, image)]
     if not grouped.samples:
         faults.append(Fault("empty-shard", path, None, None, "holds no sample"))
     if check:
         faults += check_samples(source.buffer, path, grouped.samples, image)
     images = count_images(grouped.samples, image, faults if check else [])
-    return Scan(shard, rows_of(grouped.samples, image), images, tuple(shortened(faults)))
+    return Scan(shard, rows_from_samples(grouped.samples, image), images, tuple(capped(faults)))
 
 
-def state(locator: str) -> tuple[int, str]:
+def size_and_checksum(locator: str) -> tuple[int, str]:
     """Size and header checksum of a shard as it is now, to be held against `Shard`."""
     digest = xxhash.xxh3_64()
     with open_mapped(locator) as source:

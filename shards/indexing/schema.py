@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from shards.indexing.sample import Sample, chosen
+from shards.indexing.sample import Sample, chosen_image
 
 #: A row without its shard.
 ROW = pa.schema(
@@ -24,14 +24,14 @@ ROW = pa.schema(
 )
 
 
-def rows_of(samples: list[Sample], image: str | None) -> pa.RecordBatch:
+def rows_from_samples(samples: list[Sample], image: str | None) -> pa.RecordBatch:
     """One row of `ROW` a sample, in their order.
 
     Args:
         image: the extension that is the image; None takes the first in tar order.
     """
     extents = [sample.extents() for sample in samples]
-    images = [chosen(sample.images(image)) for sample in samples]
+    images = [chosen_image(sample.images(image)) for sample in samples]
     columns = [
         [sample.key for sample in samples],
         [runs[0][0] for runs in extents],

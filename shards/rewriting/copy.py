@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import ShardError
-from shards.indexing.extents import in_blocks, runs_of
-from shards.indexing.members import parts_of, that_count, walked_samples
-from shards.indexing.sample import Part
+from shards.indexing.extents import byte_extents, padded_sizes
+from shards.indexing.members import members_by_key, members_of_key, without_duplicates
+from shards.indexing.sample import SampleMember
 from shards.indexing.scan import Shard
 from shards.io.atomic import atomic_write_unsynced
 from shards.io.byte_ranges import shard_too_short
@@ -112,11 +112,11 @@ class CopyTask:
 def _copy(root: str, draw: Draw, sink: HashingWriter) -> Copied:
     """Copy one draw."""
     with open_mapped(locate(root, draw.shard.path)) as source:
-        starts, sizes = runs_of(draw.samples)
+        starts, sizes = byte_extents(draw.samples)
         end = int((starts + sizes).max())
         if end > len(source.buffer):
             raise shard_too_short(draw.shard.path, end, len(source.buffer))
-        blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, in_blocks(sizes) // BLOCK
+        blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, padded_sizes(sizes) // BLOCK
         as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
         headers = sink.headers.copy()
         whole = (
@@ -128,7 +128,7 @@ def _copy(root: str, draw: Draw, sink: HashingWriter) -> Copied:
             return _copy_members(source.buffer, draw, sink)
         position, sink.headers = sink.position, headers
         sink.write_blocks(blocks, concatenated_ranges(first, counts))
-    new_sizes = in_blocks(draw.samples["size"].to_numpy())
+    new_sizes = padded_sizes(draw.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes
     members = draw.samples["members"].to_numpy()
     return offsets, new_sizes, _moved_images(draw.samples, offsets), members, 0
@@ -150,12 +150,12 @@ def _moved_images(samples: pa.Table, offsets: Places) -> Places:
 
 def _copy_members(buffer: Buffer, draw: Draw, sink: HashingWriter) -> Copied:
     """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
-    walked = walked_samples(buffer, draw.shard.path)
+    walked = members_by_key(buffer, draw.shard.path)
     offsets, images, members, anew = [], [], [], 0
     for line in draw.samples.select(["key", "image", "image_offset"]).to_pylist():
         offsets.append(sink.position)
         image = -1
-        parts = that_count(parts_of(walked, line["key"], draw.shard.path))
+        parts = without_duplicates(members_of_key(walked, line["key"], draw.shard.path))
         members.append(len(parts))
         for part, member in parts:
             start, (body, new_header) = sink.position, _copy_part(buffer, part, member, draw, sink)
@@ -168,7 +168,7 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: HashingWriter) -> Copied:
     return places, sizes, np.asarray(images, dtype=np.int64), np.asarray(members, dtype=np.int32), anew
 
 
-def _copy_part(buffer: Buffer, part: Part, member: Member, draw: Draw, sink: HashingWriter) -> tuple[int, bool]:
+def _copy_part(buffer: Buffer, part: SampleMember, member: Member, draw: Draw, sink: HashingWriter) -> tuple[int, bool]:
     """Copy one member; return how far into it its body begins, and whether its header is new."""
     readable = part.kind == FILE
     if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):

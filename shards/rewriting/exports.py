@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shards.errors import ShardError
 from shards.indexing.index import Index
-from shards.indexing.members import parts_of, walked_samples
+from shards.indexing.members import members_by_key, members_of_key
 from shards.io.atomic import atomic_write, atomic_write_unsynced, write_bytes
 from shards.io.json_files import json_bytes, parse_json
 from shards.io.mapped import open_mapped
@@ -65,9 +65,11 @@ def dali_lines(index: Index, number: int) -> Iterator[str]:
     keys = [index.table["key"][row].as_py() for row in index.rows(number)]
     yield f"v1.2 {len(keys)}"
     with open_mapped(index.path(number)) as source:
-        walked = walked_samples(source.buffer, shard.path)
+        walked = members_by_key(source.buffer, shard.path)
         for key in keys:
-            parts = [(part, member.name) for part, member in parts_of(walked, key, shard.path) if part.kind == FILE]
+            parts = [
+                (part, member.name) for part, member in members_of_key(walked, key, shard.path) if part.kind == FILE
+            ]
             blank = next((name for _, name in parts if len(name.split()) != 1), None)
             if blank is not None:
                 raise ShardError("DALI takes no name with white space", shard=shard.path, key=blank)

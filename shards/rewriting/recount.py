@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.indexing.content import image_fault
-from shards.indexing.extents import in_blocks
+from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
-from shards.indexing.members import parts_of, walked_samples
+from shards.indexing.members import members_by_key, members_of_key
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
@@ -127,7 +127,7 @@ def _shared_keys(index: Index) -> int:
 
 def _cuts_so(made: Index, store: Index, rows: Rows, size: Any) -> bool:
     """Whether shards of this size come out as they did."""
-    sizes = in_blocks(store.table["size"].take(pa.array(rows)).to_numpy())
+    sizes = padded_sizes(store.table["size"].take(pa.array(rows)).to_numpy())
     cut = plan.cut(np.arange(len(rows)), sizes, made.table["key"], size)
     return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
 
@@ -167,6 +167,6 @@ def _new_headers(made: Index, store: Index, rows: Rows, renamed: bool, workers: 
 def _new_headers_of(root: str, item: tuple[str, list[str]]) -> int:
     path, keys = item
     with open_mapped(locate(root, path)) as source:
-        walked = walked_samples(source.buffer, path)
-        parts = [pair for key in keys for pair in parts_of(walked, key, path)]
+        walked = members_by_key(source.buffer, path)
+        parts = [pair for key in keys for pair in members_of_key(walked, key, path)]
     return sum(part.kind == FILE and (member.borrowed or member.kind != FILE) for part, member in parts)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from shards.errors import Misuse, NoSpace, ShardError
 from shards.indexing.drift import check_sources
-from shards.indexing.extents import in_blocks
+from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
 from shards.io import remote
 from shards.io.locks import locked
@@ -127,7 +127,7 @@ def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOption
 
 
 def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: RewriteOptions) -> RewriteSummary:
-    sizes = in_blocks(work.held["size"].to_numpy())
+    sizes = padded_sizes(work.held["size"].to_numpy())
     shards = plan.cut(np.arange(len(work.kept)), sizes, work.keys, work.shard_size)
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     check_space(out, int(sizes.sum()) + len(shards) * len(END))

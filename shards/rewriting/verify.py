@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from shards.errors import Error
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import Index, build, load
-from shards.indexing.members import Parts, bodies, that_count, walked_samples
+from shards.indexing.members import SampleMembers, members_by_key, readable_bodies, without_duplicates
 from shards.io import parquet
 from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, open_mapped
@@ -213,17 +213,17 @@ def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tupl
                 may_differ = shard in borrowing or has["key"] != had["key"] or has["members"] < had["members"]
                 (rewritten if may_differ else wrong).append((has, had))
         if rewritten:
-            made, came = walked_samples(new.buffer, mine[0]["shard"]), walked_samples(old.buffer, shard)
+            made, came = members_by_key(new.buffer, mine[0]["shard"]), members_by_key(old.buffer, shard)
             for has, had in rewritten:
-                copy, original = made[has["key"]], that_count(came[had["key"]])
+                copy, original = made[has["key"]], without_duplicates(came[had["key"]])
                 anew = shard in borrowing or has["key"] != had["key"]
-                read = bodies if anew else _stored
+                read = readable_bodies if anew else _stored
                 if read(new.buffer, copy) != read(old.buffer, original):
                     wrong.append((has, had))
     return [f"{shard}, {had['key']}: bytes differ from the store's" for _, had in wrong]
 
 
-def _stored(buffer: Buffer, parts: Parts) -> list[tuple[str, bytes]]:
+def _stored(buffer: Buffer, parts: SampleMembers) -> list[tuple[str, bytes]]:
     """Name and stored bytes of each part, header included and without padding."""
     return [(part.name, bytes(buffer[member.header : member.body + member.size])) for part, member in parts]
 

@@ -12,11 +12,11 @@ from strategies import BODIES, FORMATS, TIMES, Content, contents, tar_bytes, tar
 from tar_makers import END, member
 
 from shards.faults import Fault
-from shards.indexing.bulk_rows import regular_rows
+from shards.indexing.bulk_rows import bulk_rows
 from shards.indexing.content import count_images
 from shards.indexing.lint import member_faults, sample_faults
-from shards.indexing.sample import group
-from shards.indexing.schema import rows_of
+from shards.indexing.sample import group_members
+from shards.indexing.schema import rows_from_samples
 from shards.tar.bulk_walk import MemberRun
 from shards.tar.walk import FILE, FOLDER, Member, members_of, walk_runs
 
@@ -39,15 +39,15 @@ def parts_of(tar: bytes) -> list[MemberRun | Member]:
 
 def exactly(parts: list[MemberRun | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str], list[Fault]]:
     """Rows, images and faults, member by member."""
-    grouped = group(parts, {})
+    grouped = group_members(parts, {})
     faults = [*member_faults(parts, "x.tar", {}), *sample_faults(grouped, "x.tar", wanted)]
-    return rows_of(grouped.samples, wanted), count_images(grouped.samples, wanted, []), faults
+    return rows_from_samples(grouped.samples, wanted), count_images(grouped.samples, wanted, []), faults
 
 
 def hold_equal(tar: bytes, wanted: str | None) -> bool:
     """Assert that both halves agree where the fast one does not give up; whether it did the work."""
     parts = parts_of(tar)
-    fast = regular_rows(parts, wanted)
+    fast = bulk_rows(parts, wanted)
     if fast is None:
         return False
     rows, images, faults = exactly(parts, wanted)
@@ -107,7 +107,7 @@ def test_what_nearly_every_shard_is_made_of_is_regular(keys: list[str], folder: 
     ],
 )
 def test_the_fast_half_gives_up_on(names: list[str]) -> None:
-    assert regular_rows(parts_of(tar_of([(name, b"x") for name in names])), None) is None
+    assert bulk_rows(parts_of(tar_of([(name, b"x") for name in names])), None) is None
 
 
 def test_an_empty_image_is_left_to_the_exact_half_and_an_empty_sidecar_is_not() -> None:
@@ -132,13 +132,13 @@ def test_the_extension_that_is_wanted_wins_over_one_that_only_ends_with_it() -> 
 def test_folders_are_passed_over_and_other_members_are_left_to_the_exact_half() -> None:
     parts = parts_of(tar_of([("a.jpg", b"x")]))
     folder = Member("d", FOLDER, 0, 512, 0, 512, "", False)
-    assert regular_rows([folder, *parts], None) == regular_rows(parts, None)
-    assert regular_rows([*parts, folder._replace(name="caf\xe9")], None) is None
+    assert bulk_rows([folder, *parts], None) == bulk_rows(parts, None)
+    assert bulk_rows([*parts, folder._replace(name="caf\xe9")], None) is None
     (run,) = parts
     assert isinstance(run, MemberRun)
     assert [member.kind for member in members_of(run)] == [FILE]
-    assert regular_rows(list(members_of(run)), None) is None
-    assert regular_rows([folder], None) is None
+    assert bulk_rows(list(members_of(run)), None) is None
+    assert bulk_rows([folder], None) is None
 
 
 def test_samples_go_on_from_one_run_to_the_next() -> None:

@@ -75,7 +75,7 @@ def test_a_shard_of_hard_links_is_walked_once_for_all_its_samples(
     (tmp_path / "0.tar").write_bytes(plain_members(1) + links + END)
     index, _ = indexed(tmp_path)
     walks = []
-    whole = members.walked_samples
-    monkeypatch.setattr(members, "walked_samples", lambda *given: walks.append(given) or whole(*given))
+    whole = members.members_by_key
+    monkeypatch.setattr(members, "members_by_key", lambda *given: walks.append(given) or whole(*given))
     assert [sample["jpg"] for sample in samples(index, np.arange(30))] == [b"x"] * 30
     assert len(walks) == 1
