@@ -35,7 +35,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Draw:
+class SourceSlice:
     """What a new shard takes from one source shard, in order.
 
     Args:
@@ -51,7 +51,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenShard:
     """A shard that was written.
 
     Args:
@@ -74,7 +74,7 @@ class Written:
 
 
 #: Offsets, sizes, image offsets and members of samples that were copied, and the number of their new headers.
-Copied = tuple[Places, Places, Places, npt.NDArray[np.int32], int]
+CopiedSamples = tuple[Places, Places, Places, npt.NDArray[np.int32], int]
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,15 @@ class CopyTask:
     root: str
     folder: Path
 
-    def __call__(self, item: tuple[int, tuple[Draw, ...]]) -> Written:
+    def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> WrittenShard:
         """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
         number, draws = item
         path = self.folder / shard_name(number)
         with atomic_write_unsynced(path) as file, hashing_writer(file) as sink:
-            parts = [_copy(self.root, draw, sink) for draw in draws]
+            parts = [_copy_slice(self.root, draw, sink) for draw in draws]
             sink.put(END)
         offsets, sizes, images, members, anew = zip(*parts, strict=True)
-        return Written(
+        return WrittenShard(
             Shard(path.name, sink.position, sink.headers.hexdigest(), False, sink.borrows),
             sink.sha256.hexdigest(),
             sink.xxh3.hexdigest(),
@@ -109,7 +109,7 @@ class CopyTask:
         )
 
 
-def _copy(root: str, draw: Draw, sink: HashingWriter) -> Copied:
+def _copy_slice(root: str, draw: SourceSlice, sink: HashingWriter) -> CopiedSamples:
     """Copy one draw."""
     with open_mapped(locate(root, draw.shard.path)) as source:
         starts, sizes = byte_extents(draw.samples)
@@ -148,7 +148,7 @@ def _moved_images(samples: pa.Table, offsets: Places) -> Places:
     return moved
 
 
-def _copy_members(buffer: Buffer, draw: Draw, sink: HashingWriter) -> Copied:
+def _copy_members(buffer: Buffer, draw: SourceSlice, sink: HashingWriter) -> CopiedSamples:
     """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
     walked = members_by_key(buffer, draw.shard.path)
     offsets, images, members, anew = [], [], [], 0
@@ -168,7 +168,9 @@ def _copy_members(buffer: Buffer, draw: Draw, sink: HashingWriter) -> Copied:
     return places, sizes, np.asarray(images, dtype=np.int64), np.asarray(members, dtype=np.int32), anew
 
 
-def _copy_part(buffer: Buffer, part: SampleMember, member: Member, draw: Draw, sink: HashingWriter) -> tuple[int, bool]:
+def _copy_part(
+    buffer: Buffer, part: SampleMember, member: Member, draw: SourceSlice, sink: HashingWriter
+) -> tuple[int, bool]:
     """Copy one member; return how far into it its body begins, and whether its header is new."""
     readable = part.kind == FILE
     if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):

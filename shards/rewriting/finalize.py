@@ -19,14 +19,14 @@ from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import SCHEMA, SHARD, Index, write
 from shards.io.atomic import atomic_write_unsynced, sync_folder
 from shards.rewriting import exports, marker, plan
-from shards.rewriting.copy import Written
+from shards.rewriting.copy import WrittenShard
 from shards.rewriting.plan import OUTCOMES
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Work:
+class RewritePlan:
     """A rewrite, decided: what comes of every row, under which names, in shards of which size.
 
     Args:
@@ -64,7 +64,9 @@ class RewriteSummary:
     new_headers: int
 
 
-def finish(index: Index, manifest: pa.Table, out: Path, work: Work, written: Sequence[Written]) -> RewriteSummary:
+def finalize(
+    index: Index, manifest: pa.Table, out: Path, work: RewritePlan, written: Sequence[WrittenShard]
+) -> RewriteSummary:
     """Check the sums, then write everything that stands beside the shards, the marker last.
 
     Args:
@@ -77,18 +79,18 @@ def finish(index: Index, manifest: pa.Table, out: Path, work: Work, written: Seq
     """
     made = curated_index(out, work, written)
     counts = plan.counts_by_shard(index, work.outcome)
-    plan.check_conservation(index, counts, _found(index, made))
+    plan.check_conservation(index, counts, _samples_by_source(index, made))
     summary = _summary(counts, made, written)
     with atomic_write_unsynced(out / INDEX) as file:
         write(made, file, out)
     _write_manifest(manifest, work, out / marker.MANIFEST)
     exports.write_counts(made, out)
     sync_folder(out)  # shards and all: the marker must not outlast what it stands for
-    marker.finish(out, _marker(index, out, work, summary, counts, written))
+    marker.write_marker(out, _marker(index, out, work, summary, counts, written))
     return summary
 
 
-def curated_index(out: Path, work: Work, written: Sequence[Written]) -> Index:
+def curated_index(out: Path, work: RewritePlan, written: Sequence[WrittenShard]) -> Index:
     """The index of what was written, with the columns ``source_shard`` and ``source_key`` beside its own."""
     numbers = np.repeat(np.arange(len(written), dtype=np.int32), [len(shard.offsets) for shard in written])
     names = pa.array([shard.shard.path for shard in written], pa.string())
@@ -118,7 +120,7 @@ def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[Any]) -> pa.Array | 
     return pa.array(column) if isinstance(column, np.ndarray) else column
 
 
-def _found(index: Index, made: Index) -> Rows:
+def _samples_by_source(index: Index, made: Index) -> Rows:
     """How many samples of each source shard the curated index has."""
     number = {shard.path: place for place, shard in enumerate(index.shards)}
     found = np.zeros(len(index.shards), dtype=np.int64)
@@ -127,7 +129,7 @@ def _found(index: Index, made: Index) -> Rows:
     return found
 
 
-def _summary(counts: Rows, made: Index, written: Sequence[Written]) -> RewriteSummary:
+def _summary(counts: Rows, made: Index, written: Sequence[WrittenShard]) -> RewriteSummary:
     return RewriteSummary(
         len(written),
         sum(shard.shard.size for shard in written),
@@ -137,7 +139,7 @@ def _summary(counts: Rows, made: Index, written: Sequence[Written]) -> RewriteSu
     )
 
 
-def _write_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
+def _write_manifest(manifest: pa.Table, work: RewritePlan, path: Path) -> None:
     """Write exactly what was written as ``shard``, ``key``, ``row``, with the footer of the manifest that made it."""
     shard = work.held["shard"].cast(pa.string())
     table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
@@ -147,7 +149,7 @@ def _write_manifest(manifest: pa.Table, work: Work, path: Path) -> None:
 
 
 def _marker(
-    index: Index, out: Path, work: Work, summary: RewriteSummary, counts: Rows, written: Sequence[Written]
+    index: Index, out: Path, work: RewritePlan, summary: RewriteSummary, counts: Rows, written: Sequence[WrittenShard]
 ) -> dict[str, Any]:
     """What ``curated.json`` says; FORMAT.md describes it."""
     return {
@@ -164,7 +166,7 @@ def _marker(
             }
             for shard in written
         ],
-        "files": {name: asdict(marker.hashes(out / name)) for name in (INDEX, marker.MANIFEST)},
+        "files": {name: asdict(marker.hash_file(out / name)) for name in (INDEX, marker.MANIFEST)},
         "source": {"fingerprint": index.fingerprint, "counts": _by_shard(index, counts)},
     }
 

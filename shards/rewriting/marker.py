@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Hashes:
+class FileHashes:
     """Size in bytes and hex digests of a file."""
 
     bytes: int
@@ -39,7 +39,7 @@ class Hashes:
     xxh3: str
 
 
-def hashes(path: Path) -> Hashes:
+def hash_file(path: Path) -> FileHashes:
     """Read a file once and hash it."""
     sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
     with open_regular(path) as file:
@@ -47,7 +47,7 @@ def hashes(path: Path) -> Hashes:
             sha256.update(chunk)
             xxh3.update(chunk)
             size += len(chunk)
-    return Hashes(size, sha256.hexdigest(), xxh3.hexdigest())
+    return FileHashes(size, sha256.hexdigest(), xxh3.hexdigest())
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
@@ -90,23 +90,23 @@ def _is_marker(marker: dict[str, Any]) -> bool:
     counts = dict.fromkeys(("in", *OUTCOMES), int)
     try:
         return (
-            _holds(marker, {"plan": str, "shard_size": int, "summary": dict, "shards": list, "files": dict})
+            _has_fields(marker, {"plan": str, "shard_size": int, "summary": dict, "shards": list, "files": dict})
             and marker["shard_size"] > 0
             and marker["summary"].keys() == {*summary, "counts"}
-            and _holds(marker["summary"], summary | {"counts": dict})
-            and _holds(marker["summary"]["counts"], counts)
-            and all(_holds(shard, {"name": str, "samples": int} | hashed) for shard in marker["shards"])
+            and _has_fields(marker["summary"], summary | {"counts": dict})
+            and _has_fields(marker["summary"]["counts"], counts)
+            and all(_has_fields(shard, {"name": str, "samples": int} | hashed) for shard in marker["shards"])
             and all(_TAR.fullmatch(shard["name"]) for shard in marker["shards"])
             and marker["files"].keys() == {INDEX, MANIFEST}
-            and all(_holds(file, hashed) for file in marker["files"].values())
-            and _holds(marker["source"], {"fingerprint": str, "counts": dict})
-            and all(_holds(line, counts) for line in marker["source"]["counts"].values())
+            and all(_has_fields(file, hashed) for file in marker["files"].values())
+            and _has_fields(marker["source"], {"fingerprint": str, "counts": dict})
+            and all(_has_fields(line, counts) for line in marker["source"]["counts"].values())
         )
     except (KeyError, TypeError, AttributeError):
         return False
 
 
-def _holds(said: dict[str, Any], kinds: Mapping[str, type]) -> bool:
+def _has_fields(said: dict[str, Any], kinds: Mapping[str, type]) -> bool:
     """Whether an object has these fields, each of exactly this type; further ones pass."""
     return all(type(said[name]) is kind for name, kind in kinds.items())
 
@@ -131,13 +131,13 @@ def refuse_unfinished(folder: Path) -> None:
         read_marker(folder)
 
 
-def begin(folder: Path, plan: str, keep: set[str]) -> None:
+def mark_begun(folder: Path, plan: str, keep: set[str]) -> None:
     """Make ``folder`` ready for writing: mark it begun, remove what an earlier attempt left beyond ``keep``.
 
     Raises:
         Misuse: it holds something that no rewrite left there, or another finished set.
     """
-    check_mine(folder)
+    check_output_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / BEGUN, {"version": FORMAT_VERSION, "plan": plan})
     for path in folder.iterdir():
@@ -146,7 +146,7 @@ def begin(folder: Path, plan: str, keep: set[str]) -> None:
     sync_folder(folder)
 
 
-def check_mine(folder: Path) -> None:
+def check_output_folder(folder: Path) -> None:
     """Raise `Misuse` unless ``folder`` is missing, empty, or an unfinished rewrite."""
     if not folder.exists():
         return
@@ -157,7 +157,7 @@ def check_mine(folder: Path) -> None:
             "holds another finished curated set", shard=str(folder), todo="choose another --out or remove the folder"
         )
     names = {path.name for path in folder.iterdir()}
-    foreign = sorted(name for name in names if not _may_be_mine(name))
+    foreign = sorted(name for name in names if not _is_own_file(name))
     if foreign or (names - {f".{BEGUN}.partial"} and BEGUN not in names):
         raise Misuse(
             f"holds something else ({(foreign or sorted(names))[0]})",
@@ -167,7 +167,7 @@ def check_mine(folder: Path) -> None:
         )
 
 
-def finish(folder: Path, marker: dict[str, Any]) -> None:
+def write_marker(folder: Path, marker: dict[str, Any]) -> None:
     """Write the marker, with its own checksum, then forget that the folder was begun."""
     said = {"version": FORMAT_VERSION, **marker}
     write_json(folder / MARKER, {**said, "checksum": _checksum(said)})
@@ -179,7 +179,7 @@ def forget_beginning(folder: Path) -> None:
     (folder / BEGUN).unlink(missing_ok=True)
 
 
-def _may_be_mine(name: str) -> bool:
+def _is_own_file(name: str) -> bool:
     name = name.removeprefix(".").removesuffix(".partial") if name.startswith(".") else name
     return name in (BEGUN, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json") or bool(
         _TAR.fullmatch(name)

@@ -64,7 +64,7 @@ class NewShard:
     rows: Rows
 
 
-def cut(rows: Rows, sizes: Rows, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
+def assign_to_shards(rows: Rows, sizes: Rows, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
     """Distribute samples over new shards of at most ``shard_size`` bytes each, order kept.
 
     A sample larger than that has a shard of its own. A key never stands twice in one shard, as readers

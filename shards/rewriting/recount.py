@@ -24,15 +24,15 @@ from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
 from shards.rewriting import plan
 from shards.rewriting.plan import OUTCOMES, PRUNED, UNDECODABLE
-from shards.rewriting.rewrite import plan_name
+from shards.rewriting.rewrite import plan_hash
 from shards.tar.walk import FILE
 
 Rows = npt.NDArray[np.int64]
 #: What is said, what was found, and under which name it stands.
-Said = tuple[str, Any, Any]
+Recorded = tuple[str, Any, Any]
 
 
-def own_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Iterator[str]:
+def set_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Iterator[str]:
     """What a marker says and its own set does not bear out, a line each.
 
     Args:
@@ -42,7 +42,7 @@ def own_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Itera
     summary, counts, source = marker["summary"], marker["summary"]["counts"], marker["source"]["counts"]
     samples = [len(index.rows(number)) for number in range(len(index.shards))]
     kept = {line["values"]: line["counts"] for line in sources["shard"].value_counts().to_pylist()}
-    yield from _unequal(
+    yield from _differences(
         [
             ("summary.shards", summary["shards"], len(index.shards)),
             ("summary.bytes", summary["bytes"], sum(shard.size for shard in index.shards)),
@@ -95,7 +95,7 @@ def store_faults(
                 "pruned": lines[number]["pruned"] + most - int(said[number]),
             }
     size = marker["shard_size"]
-    yield from _unequal(
+    yield from _differences(
         [
             ("source.fingerprint", marker["source"]["fingerprint"], store.fingerprint),
             *(("source.counts", name, "no such shard") for name in source.keys() - {s.path for s in store.shards}),
@@ -103,7 +103,7 @@ def store_faults(
                 (f"source.counts, {shard.path}", source.get(shard.path), line)
                 for shard, line in zip(store.shards, lines)
             ),
-            ("shard_size", size, size if _cuts_so(made, store, rows, size) else "shards of another size"),
+            ("shard_size", size, size if _same_shards(made, store, rows, size) else "shards of another size"),
             (
                 "summary.new_headers",
                 marker["summary"]["new_headers"],
@@ -112,10 +112,10 @@ def store_faults(
         ]
     )
     if certain:
-        yield from _unequal([("plan", marker["plan"], plan_name(store, outcome, size, renamed))])
+        yield from _differences([("plan", marker["plan"], plan_hash(store, outcome, size, renamed))])
 
 
-def _unequal(lines: list[Said]) -> Iterator[str]:
+def _differences(lines: list[Recorded]) -> Iterator[str]:
     for name, said, found in lines:
         if said != found:
             yield f"curated.json: {name} is not what it should be (expected {found}, found {said})"
@@ -125,10 +125,10 @@ def _shared_keys(index: Index) -> int:
     return int((plan.previous_with_key(index.table["key"]) >= 0).sum())
 
 
-def _cuts_so(made: Index, store: Index, rows: Rows, size: Any) -> bool:
+def _same_shards(made: Index, store: Index, rows: Rows, size: Any) -> bool:
     """Whether shards of this size come out as they did."""
     sizes = padded_sizes(store.table["size"].take(pa.array(rows)).to_numpy())
-    cut = plan.cut(np.arange(len(rows)), sizes, made.table["key"], size)
+    cut = plan.assign_to_shards(np.arange(len(rows)), sizes, made.table["key"], size)
     return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
 
 

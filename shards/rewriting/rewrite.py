@@ -32,8 +32,8 @@ from shards.io.parallel import map_shards
 from shards.io.shard_set import SUFFIXES
 from shards.member_names import is_safe
 from shards.rewriting import marker, plan
-from shards.rewriting.copy import CopyTask, Draw
-from shards.rewriting.finalize import RewriteSummary, Work, finish
+from shards.rewriting.copy import CopyTask, SourceSlice
+from shards.rewriting.finalize import RewritePlan, RewriteSummary, finalize
 from shards.rewriting.manifest import manifest_rows
 from shards.rewriting.plan import KEPT, NewShard
 from shards.tar.writer import END, check_shard_size, shard_name
@@ -83,23 +83,23 @@ def rewrite(
         Busy: another process is writing ``out``.
         NoSpace: the disk is too small, before or while writing.
     """
-    check_places(index, out)
+    refuse_overlap(index, out)
     broken = np.zeros(0, dtype=np.int64) if undecodable is None else undecodable
     outcome = plan.outcomes(
         index, manifest_rows(index, manifest), broken, keep_all_broken=options.undecodable == "keep"
     )
-    work = _decide(index, outcome, options)
+    work = _make_plan(index, outcome, options)
     with _writing(out):
         return _finished(out, work) or _write(index, manifest, out, work, options)
 
 
-def _finished(out: Path, work: Work) -> RewriteSummary | None:
+def _finished(out: Path, work: RewritePlan) -> RewriteSummary | None:
     """What an earlier call of the same rewrite wrote; None where it is not finished."""
     if (out / marker.MARKER).exists() and marker.read_marker(out)["plan"] == work.plan:
         _refuse_lost(out)
         marker.forget_beginning(out)
         return RewriteSummary(**marker.read_marker(out)["summary"])
-    marker.check_mine(out)
+    marker.check_output_folder(out)
     return None
 
 
@@ -115,7 +115,7 @@ def _refuse_lost(out: Path) -> None:
             )
 
 
-def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOptions) -> Work:
+def _make_plan(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOptions) -> RewritePlan:
     kept = np.flatnonzero(outcome == KEPT)
     if not len(kept):
         raise ShardError("nothing is kept", expected="at least one sample", found=0, todo="check the manifest")
@@ -123,18 +123,18 @@ def _decide(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOption
     check_shard_size(size)
     held = index.table.take(pa.array(kept))
     keys = _new_keys(index, kept, held["key"]) if options.rename else held["key"]
-    return Work(plan_name(index, outcome, size, options.rename), outcome, kept, held, keys, size)
+    return RewritePlan(plan_hash(index, outcome, size, options.rename), outcome, kept, held, keys, size)
 
 
-def _write(index: Index, manifest: pa.Table, out: Path, work: Work, options: RewriteOptions) -> RewriteSummary:
+def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, options: RewriteOptions) -> RewriteSummary:
     sizes = padded_sizes(work.held["size"].to_numpy())
-    shards = plan.cut(np.arange(len(work.kept)), sizes, work.keys, work.shard_size)
+    shards = plan.assign_to_shards(np.arange(len(work.kept)), sizes, work.keys, work.shard_size)
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     check_space(out, int(sizes.sum()) + len(shards) * len(END))
-    items = [(shard.number, _draws(index, work, shard, options.rename)) for shard in shards]
-    marker.begin(out, work.plan, {shard_name(shard.number) for shard in shards})
+    items = [(shard.number, _source_slices(index, work, shard, options.rename)) for shard in shards]
+    marker.mark_begun(out, work.plan, {shard_name(shard.number) for shard in shards})
     written = list(map_shards(CopyTask(index.root, out), items, options.workers))
-    return finish(index, manifest, out, work, written)
+    return finalize(index, manifest, out, work, written)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _writing(out: Path) -> Iterator[None]:
         raise ShardError(problem, shard=place, todo="mend that and run the same rewrite again") from error
 
 
-def check_places(index: Index, out: Path) -> None:
+def refuse_overlap(index: Index, out: Path) -> None:
     """Raise `Misuse` where the output lies inside the store or the store inside the output."""
     if remote.is_url(index.root):
         return
@@ -182,7 +182,7 @@ def check_space(out: Path, needed: int) -> None:
         )
 
 
-def plan_name(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
+def plan_hash(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
     """What tells this rewrite from any other: store, kept rows, size of shards, names."""
     said = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
@@ -207,7 +207,7 @@ def _new_keys(index: Index, kept: Rows, keys: pa.ChunkedArray) -> pa.ChunkedArra
     return pc.binary_join_element_wise(pa.chunked_array([before]), keys, "/")
 
 
-def _draws(index: Index, work: Work, shard: NewShard, rename: bool) -> tuple[Draw, ...]:
+def _source_slices(index: Index, work: RewritePlan, shard: NewShard, rename: bool) -> tuple[SourceSlice, ...]:
     """What a new shard takes from each source shard, in store order."""
     numbers = index.shard_numbers[work.kept[shard.rows]]
     starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)])).tolist()
@@ -217,5 +217,5 @@ def _draws(index: Index, work: Work, shard: NewShard, rename: bool) -> tuple[Dra
         source = index.shards[numbers[start]]
         # `take` copies: a slice would send the whole index to another process.
         samples = work.held.drop_columns(["shard"]).take(np.arange(first + start, first + stop))
-        draws.append(Draw(source, prefix_of(source.path) if rename else None, samples))
+        draws.append(SourceSlice(source, prefix_of(source.path) if rename else None, samples))
     return tuple(draws)

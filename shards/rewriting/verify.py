@@ -27,7 +27,7 @@ from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
 from shards.rewriting import exports, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
-from shards.rewriting.marker import BEGUN, MANIFEST, MARKER, Hashes, hashes, read_marker
+from shards.rewriting.marker import BEGUN, MANIFEST, MARKER, FileHashes, hash_file, read_marker
 
 _TODO = "rewrite it from the store"
 _SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
@@ -49,13 +49,13 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
         ShardError: the marker is damaged, or of an unknown version.
     """
     marker = read_marker(folder)
-    faults = [*_strangers(folder, marker), *_hash_faults(folder, marker, workers)]
+    faults = [*_foreign_file_faults(folder, marker), *_hash_faults(folder, marker, workers)]
     if faults:
         return faults  # what is read below would not be what was written
     index = load(folder / INDEX)
     faults += _index_faults(folder, index, workers)
     faults += _manifest_faults(folder)
-    faults += recount.own_faults(marker, index, _sources(folder))
+    faults += recount.set_faults(marker, index, _sources(folder))
     faults += _count_faults(folder, index)
     faults += _export_faults(folder, index)
     if against is not None and not faults:
@@ -63,7 +63,7 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
     return faults
 
 
-def _strangers(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
+def _foreign_file_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
     tars = {shard["name"] for shard in marker["shards"]}
     known = tars | {*marker["files"], *_COUNTS, MARKER, BEGUN, exports.UIDS} | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
@@ -87,9 +87,9 @@ def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator
             yield f"{name}: bytes differ (expected sha256 {expected['sha256']}, found {has.sha256})"
 
 
-def _hashes_of(folder: Path, name: str) -> Hashes | None:
+def _hashes_of(folder: Path, name: str) -> FileHashes | None:
     path = folder / name
-    return hashes(path) if path.is_file() else None
+    return hash_file(path) if path.is_file() else None
 
 
 def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
         yield f"{INDEX}: another number of samples than the shards (expected {len(found)}, found {len(index)})"
         return
     for name in ("shard", "key", "offset", "size", "members"):
-        differ = pc.not_equal(_plain(index.table[name]), _plain(found.table[name])).to_numpy()
+        differ = pc.not_equal(_decoded(index.table[name]), _decoded(found.table[name])).to_numpy()
         if differ.any():
             row = int(np.argmax(differ))
             yield (
@@ -112,7 +112,7 @@ def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
             )
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
@@ -185,7 +185,7 @@ def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: i
         return [str(error)]
     # Samples stand in store order, so the sorted rows belong to them one by one.
     held = store.table.take(pa.array(rows))
-    if _plain(held["shard"]) != sources["shard"] or held["key"] != sources["key"]:
+    if _decoded(held["shard"]) != sources["shard"] or held["key"] != sources["key"]:
         return [f"{INDEX}: samples do not stand in the order of the store"]
     pieces = []
     for number in range(len(made.shards)):

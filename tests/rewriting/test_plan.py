@@ -28,7 +28,10 @@ def keys_of(keys: list[str]) -> pa.ChunkedArray:
 
 def cut(sizes: list[int], keys: list[str], shard_size: int) -> list[list[int]]:
     rows = np.arange(len(sizes), dtype=np.int64)
-    return [shard.rows.tolist() for shard in plan.cut(rows, np.array(sizes, np.int64), keys_of(keys), shard_size)]
+    return [
+        shard.rows.tolist()
+        for shard in plan.assign_to_shards(rows, np.array(sizes, np.int64), keys_of(keys), shard_size)
+    ]
 
 
 def test_a_shard_is_filled_to_the_exact_byte() -> None:

@@ -21,10 +21,10 @@ from shard_makers import indexed, make_store, manifest_of, numbered, read_set, s
 from shards.errors import Misuse, NoSpace, ShardError, ShardsChanged, Unfinished
 from shards.indexing.index import Index
 from shards.rewriting.copy import CopyTask
-from shards.rewriting.finalize import Work, finish
+from shards.rewriting.finalize import RewritePlan, finalize
 from shards.rewriting.marker import load_curated, refuse_unfinished
 from shards.rewriting.plan import KEPT, NewShard
-from shards.rewriting.rewrite import RewriteOptions, _decide, _draws, check_space, rewrite
+from shards.rewriting.rewrite import RewriteOptions, _make_plan, _source_slices, check_space, rewrite
 from shards.rewriting.verify import verify
 
 
@@ -155,12 +155,12 @@ def test_a_place_that_cannot_be_written_is_named(store: Index, tmp_path: Path) -
 def test_a_set_that_does_not_add_up_is_never_finished(store: Index, tmp_path: Path) -> None:
     """As if one sample that was planned had not been written."""
     out, outcome = tmp_path / "out", np.full(60, KEPT, dtype=np.uint8)
-    work = _decide(store, outcome, RewriteOptions())
+    work = _make_plan(store, outcome, RewriteOptions())
     work = replace(work, kept=work.kept[:-1], held=work.held.slice(0, 59), keys=work.keys.slice(0, 59))
-    draws = _draws(store, work, NewShard(0, np.arange(59)), False)
+    draws = _source_slices(store, work, NewShard(0, np.arange(59)), False)
     written = [CopyTask(store.root, out)((0, draws))]
     with pytest.raises(ShardError, match=r"00002\.tar: samples do not add up \(expected 20, found 19 = kept"):
-        finish(store, manifest_of(store, range(60)), out, work, written)
+        finalize(store, manifest_of(store, range(60)), out, work, written)
     assert not (out / "curated.json").exists()
 
 
@@ -228,8 +228,8 @@ def test_the_pieces_of_a_plan_travel_small(store: Index) -> None:
     import pickle
 
     table = pa.concat_tables([store.table] * 500).combine_chunks()
-    work = Work("", np.zeros(0, np.uint8), np.arange(60), table, table["key"], 1)
-    draws = _draws(store, work, NewShard(0, np.arange(10)), False)
+    work = RewritePlan("", np.zeros(0, np.uint8), np.arange(60), table, table["key"], 1)
+    draws = _source_slices(store, work, NewShard(0, np.arange(10)), False)
     assert len(pickle.dumps(draws)) < 10_000
 
 

@@ -21,7 +21,7 @@ from shards.errors import ShardError, Unfinished
 from shards.indexing import index
 from shards.indexing.index import Index
 from shards.io import shard_set
-from shards.rewriting.marker import hashes, read_marker
+from shards.rewriting.marker import hash_file, read_marker
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify
 
@@ -42,7 +42,7 @@ def curated(store: Index, tmp_path: Path) -> Path:
 def rehash(folder: Path, name: str) -> None:
     """Make the marker agree with a file that a test changed, so that the next check is reached."""
     marker = unsigned(folder)
-    entry = asdict(hashes(folder / name))
+    entry = asdict(hash_file(folder / name))
     for shard in marker["shards"]:
         if shard["name"] == name:
             shard.update(entry)
