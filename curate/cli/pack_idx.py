@@ -32,10 +32,10 @@ def idx(
     Example:
       curate pack idx idx/mnist idx/fashion-mnist --own mnist --out mnist-task
     """
-    from shards.packing.idx import Take, pack_idx
+    from shards.packing.idx import Limits, pack_idx
     from shards.tar.writer import SHARD_SIZE
 
-    take = Take(**{name.removesuffix("_images"): limit for name, limit in limits.items()})
+    take = Limits(**{name.removesuffix("_images"): limit for name, limit in limits.items()})
     report = pack_idx(folders, own, out, take=take, seed=seed, shard_size=shard_size or SHARD_SIZE)
     store = ", ".join(f"{n:,} {name}" for name, n in report.store.items())
     target = ", ".join(f"{n:,} {name}" for name, n in report.target.items())

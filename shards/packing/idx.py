@@ -26,7 +26,7 @@ from shards.io.atomic import atomic_folder, write_bytes
 from shards.io.images import encode
 from shards.io.regular_files import open_regular
 from shards.member_names import storable
-from shards.packing.imagefolder import check_request
+from shards.packing.imagefolder import check_paths
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 
@@ -39,7 +39,7 @@ Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Take:
+class Limits:
     """How many images at most; None for all there are.
 
     Args:
@@ -63,7 +63,7 @@ class IdxReport:
 
 
 @dataclass(frozen=True)
-class Parts:
+class TrainingSplit:
     """Where a set's own training images go, as places in it: no place is in two parts, each part is shuffled."""
 
     train: Places
@@ -76,7 +76,7 @@ def pack_idx(
     own: str,
     out: Path,
     *,
-    take: Take | None = None,
+    take: Limits | None = None,
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
 ) -> IdxReport:
@@ -96,13 +96,13 @@ def pack_idx(
         ShardError: a file cannot be used; the message says which and why.
     """
     for folder in sets:
-        check_request(folder, out, shard_size)
-    take = take or Take()
+        check_paths(folder, out, shard_size)
+    take = take or Limits()
     named = _named(sets, own, take)
     training = {name: read_split(folder, "train") for name, folder in named.items()}
     test = read_split(named[own], "t10k")
-    parts = divide(len(training[own].images), take, seed)
-    chosen = {name: _chosen(name, split, take, seed) for name, split in training.items()} | {own: parts.store}
+    parts = split_training_images(len(training[own].images), take, seed)
+    chosen = {name: _store_images(name, split, take, seed) for name, split in training.items()} | {own: parts.store}
     with atomic_folder(out) as folder:
         _write_store(folder / "store", training, chosen, seed, shard_size)
         splits = {"train": (training[own], "train", parts.train), "val": (training[own], "train", parts.val)}
@@ -115,7 +115,7 @@ def pack_idx(
     return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes)
 
 
-def divide(count: int, take: Take, seed: int) -> Parts:
+def split_training_images(count: int, take: Limits, seed: int) -> TrainingSplit:
     """Divide the target's own ``count`` training images: of 60,000 and more 10,000 are the target's, else a sixth.
 
     Raises:
@@ -128,10 +128,10 @@ def divide(count: int, take: Take, seed: int) -> Parts:
         raise ShardError("too few images for a target", expected="60 or more to train on", found=count, todo=todo)
     turn = permutation(seed, "parts of the target's set", 0, count)
     val, train, store = turn[:n_val], turn[n_val:held], turn[held:]
-    return Parts(train[: take.train], val[: take.val], store[: take.store])
+    return TrainingSplit(train[: take.train], val[: take.val], store[: take.store])
 
 
-def _named(sets: Sequence[Path], own: str, take: Take) -> dict[str, Path]:
+def _named(sets: Sequence[Path], own: str, take: Limits) -> dict[str, Path]:
     named = {folder.resolve().name: folder for folder in sets}
     for name, folder in named.items():
         domains.check_name(name, storable(str(folder)))
@@ -147,7 +147,7 @@ def _named(sets: Sequence[Path], own: str, take: Take) -> dict[str, Path]:
     return named
 
 
-def _chosen(name: str, split: IdxSplit, take: Take, seed: int) -> Places:
+def _store_images(name: str, split: IdxSplit, take: Limits, seed: int) -> Places:
     return _shuffled(len(split.images), f"images of {name!r}", seed)[: take.store]
 
 

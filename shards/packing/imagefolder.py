@@ -52,13 +52,13 @@ def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> Pac
 
     A key is the file's path without its extension, other dots of the file name made ``_``; where two files
     would have one key, the later gets ``_2``, ``_3`` ... at its end. A key that no reader would give back is changed
-    (`readable`), and reported.
+    (`readable_key`), and reported.
 
     Raises:
         Misuse: ``out`` holds something, or lies in ``source`` or the other way round.
         ShardError: no image is readable.
     """
-    check_request(source, out, shard_size)
+    check_paths(source, out, shard_size)
     paths, passed_over = image_files(source)
     faults: list[Fault] = []
     keys = dict(zip(paths, keys_of(paths), strict=True))
@@ -90,15 +90,15 @@ def pack_target(
         Misuse: as `pack_folder`, or ``split`` is no division.
         ShardError: no class folder, or a class with fewer readable images than splits.
     """
-    check_request(source, out, shard_size)
+    check_paths(source, out, shard_size)
     _check_split(split)
     paths, passed_over = image_files(source)
     classes = _class_folders(source)
     lines = class_lines(classes, str(source))
     in_class = [path for path in paths if "/" in path]
     faults: list[Fault] = []
-    readable = [path for path, _ in _readable_images(source, in_class, faults)]
-    parts = divide(readable, classes, split, seed)
+    readable_key = [path for path, _ in _readable_images(source, in_class, faults)]
+    parts = split_by_class(readable_key, classes, split, seed)
     keys = dict(zip(paths, keys_of(paths), strict=True))
     with atomic_folder(out) as folder:
         for number, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
@@ -142,7 +142,7 @@ def keys_of(paths: Iterable[str]) -> list[str]:
     keys: list[str] = []
     taken: set[str] = set()
     for path in paths:
-        wanted = readable(plain_key(path))
+        wanted = readable_key(plain_key(path))
         key, number = wanted, 1
         while storable(key) in taken:  # as a reader tells them apart
             number += 1
@@ -158,7 +158,7 @@ def plain_key(path: str) -> str:
     return folder + slash + Path(name).stem.replace(".", "_")
 
 
-def readable(key: str) -> str:
+def readable_key(key: str) -> str:
     r"""``key``, or the nearest that readers give back: no ``__x__`` at the beginning, no folder of a dot and a newline.
 
     >>> readable("__m__/y"), readable("v1.0\nx/y"), readable("a/__m__/y")
@@ -172,10 +172,10 @@ def readable(key: str) -> str:
 def _renamed(keys: dict[str, str]) -> dict[str, str]:
     """The files that have another key than their names say, for a reader's sake, and those keys."""
     wanted = {path: plain_key(path) for path in keys}
-    return {storable(path): storable(keys[path]) for path, key in wanted.items() if readable(key) != key}
+    return {storable(path): storable(keys[path]) for path, key in wanted.items() if readable_key(key) != key}
 
 
-def divide(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
+def split_by_class(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
     """Divide each class by itself and at random over the splits; paths of a split come out sorted."""
     members: dict[str, list[str]] = {name: [] for name in classes}
     for path in paths:
@@ -183,13 +183,13 @@ def divide(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...],
     parts: list[list[str]] = [[] for _ in split]
     for name, held in members.items():
         turn = [held[place] for place in permutation(seed, f"split of {name!r}", 0, len(held))]
-        for part, count in zip(parts, shares(len(held), split, name), strict=True):
+        for part, count in zip(parts, split_counts(len(held), split, name), strict=True):
             part += turn[:count]
             turn = turn[count:]
     return [sorted(part) for part in parts]
 
 
-def shares(count: int, split: tuple[float, ...], name: str) -> list[int]:
+def split_counts(count: int, split: tuple[float, ...], name: str) -> list[int]:
     """Whole numbers that sum to ``count``, by largest remainder, none of them 0 where its share is not.
 
     >>> shares(10, (0.4, 0.2, 0.4), "cat"), shares(3, (0.8, 0.1, 0.1), "dog")
@@ -216,7 +216,7 @@ def shares(count: int, split: tuple[float, ...], name: str) -> list[int]:
     return counts
 
 
-def check_request(source: Path, out: Path, shard_size: int) -> None:
+def check_paths(source: Path, out: Path, shard_size: int) -> None:
     """Raise `Misuse` unless ``source`` is a folder, ``out`` is missing or empty, and neither lies in the other."""
     check_shard_size(shard_size)
     if not source.is_dir():

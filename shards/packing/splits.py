@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shards.shuffle import Rows, permutation
 
 
-def halves(labels: npt.NDArray[np.int64], size: int | None, seed: int) -> tuple[Rows, Rows]:
+def split_train_val(labels: npt.NDArray[np.int64], size: int | None, seed: int) -> tuple[Rows, Rows]:
     """Train and val rows, disjoint, each sorted.
 
     Every class gives as many rows as every other, as far as it has them (METHOD.md section 7), and its

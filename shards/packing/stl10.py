@@ -15,8 +15,8 @@ from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.images import encode
 from shards.io.regular_files import read_regular
-from shards.packing.imagefolder import check_request
-from shards.packing.splits import halves
+from shards.packing.imagefolder import check_paths
+from shards.packing.splits import split_train_val
 from shards.packing.target import shuffled, write_target
 from shards.shuffle import Rows
 from shards.tar.writer import SHARD_SIZE, Sample, write_shards
@@ -54,12 +54,12 @@ def pack_stl10(
         Misuse: ``out`` holds something or lies in ``folder``; no such folder or fold.
         ShardError: a file is missing or not of the size or values that STL-10's have; fewer than two train images.
     """
-    check_request(folder, out, shard_size)
+    check_paths(folder, out, shard_size)
     source = locate(folder)
     train, test, unlabelled = read_labelled(source, "train"), read_labelled(source, "test"), read_unlabelled(source)
     classes = class_names(source)
     chosen = np.arange(len(train.labels)) if fold is None else read_fold(source, fold, len(train.labels))
-    rows = dict(zip(("train", "val"), (chosen[half] for half in halves(train.labels[chosen], None, seed))))
+    rows = dict(zip(("train", "val"), (chosen[half] for half in split_train_val(train.labels[chosen], None, seed))))
     if not all(map(len, rows.values())):
         raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
     splits = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
@@ -69,7 +69,7 @@ def pack_stl10(
             write_shards(place / "store", _unlabelled(unlabelled), shard_size=shard_size)
         counts = write_target(place / "target", splits, classes, shard_size=shard_size)
     notes = [f"{source}: has no unlabeled_X.bin, so there is no store"] if unlabelled is None else []
-    passed_over = unread(source).text()
+    passed_over = other_files(source).text()
     notes += [f"{source}: passed over {passed_over}"] if passed_over else []
     return Stl10Report(0 if unlabelled is None else len(unlabelled), counts, classes, tuple(notes))
 
@@ -79,7 +79,7 @@ def _unlabelled(planes: Planes) -> Iterator[Sample]:
         yield [(f"unlabeled/{row:06d}.png", encode(pixels(planes[row])))]
 
 
-def _labelled(part: str, images: Labelled, rows: Rows) -> Iterator[Sample]:
+def _labelled(part: str, images: LabelledPart, rows: Rows) -> Iterator[Sample]:
     for row in rows.tolist():
         key = f"{part}/{row:06d}"
         yield [
@@ -103,7 +103,7 @@ Planes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledPart:
     """A labelled part, train or test.
 
     Args:
@@ -126,7 +126,7 @@ def locate(folder: Path) -> Path:
     return folder / FOLDER if (folder / FOLDER).is_dir() else folder
 
 
-def unread(folder: Path) -> PassedOver:
+def other_files(folder: Path) -> PassedOver:
     """What lies beside the binary files."""
     return walk_folder(folder, _FILES.__contains__)[1]
 
@@ -136,7 +136,7 @@ def pixels(planes: Planes) -> Planes:
     return np.ascontiguousarray(planes.transpose(2, 1, 0))
 
 
-def read_labelled(folder: Path, part: str) -> Labelled:
+def read_labelled(folder: Path, part: str) -> LabelledPart:
     """The part "train" or "test".
 
     Raises:
@@ -152,7 +152,7 @@ def read_labelled(folder: Path, part: str) -> Labelled:
     if len(wrong):
         expected, found = f"1 to {n_classes}", int(labels[wrong[0]]) + 1
         raise ShardError("no class's label", shard=str(path), offset=int(wrong[0]), expected=expected, found=found)
-    return Labelled(planes, labels)
+    return LabelledPart(planes, labels)
 
 
 def read_unlabelled(folder: Path) -> Planes | None:

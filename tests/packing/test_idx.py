@@ -21,7 +21,7 @@ from shard_makers import indexed, read_set, tree
 from curate.cli.pack_idx import idx as command
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index
-from shards.packing.idx import IdxReport, Take, divide, pack_idx, read, read_split
+from shards.packing.idx import IdxReport, Limits, pack_idx, read, read_split, split_training_images
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "idx"
 
@@ -120,7 +120,7 @@ def test_labels_and_images_must_be_as_many(tmp_path):
 )
 def test_the_own_set_is_divided_as_the_paper_does(count, train, val, store):
     """10,000 of its training images, or a sixth; a tenth of these, at most 1,000, is val. Each image is in one part."""
-    parts = divide(count, Take(), seed=0)
+    parts = split_training_images(count, Limits(), seed=0)
     assert (len(parts.train), len(parts.val), len(parts.store)) == (train, val, store)
     assert sorted(np.concatenate([parts.train, parts.val, parts.store])) == list(range(count))
     assert not np.array_equal(parts.store, np.sort(parts.store))
@@ -129,7 +129,7 @@ def test_the_own_set_is_divided_as_the_paper_does(count, train, val, store):
 def test_a_set_that_is_too_small_for_a_target_is_refused():
     """59 images: a sixth is 9, and no tenth of it."""
     with pytest.raises(ShardError, match=r"too few images for a target \(expected 60 or more to train on, found 59\)"):
-        divide(59, Take(), seed=0)
+        split_training_images(59, Limits(), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_the_same_seed_gives_the_same_bytes(sets, tmp_path):
 
 def test_less_can_be_taken(sets, tmp_path):
     """Limits an each; what is taken is a part of what all of it would be, and not the first images."""
-    report = pack_idx(sets, "own", tmp_path / "some", take=Take(store=12, train=5, val=1, test=3))
+    report = pack_idx(sets, "own", tmp_path / "some", take=Limits(store=12, train=5, val=1, test=3))
     assert report == IdxReport({"own": 12, "b.2": 12, "cc": 10}, {"train": 5, "val": 1, "test": 3}, 3)
     pack_idx(sets, "own", tmp_path / "all")
     some, whole = (decoded(read_set(tmp_path / name / "store")).keys() for name in ("some", "all"))
@@ -204,8 +204,8 @@ def test_less_can_be_taken(sets, tmp_path):
 @pytest.mark.parametrize(
     ("own", "take", "message"),
     [
-        ("mnist", Take(), r"is not among the sets \(expected own, b\.2, cc, found mnist\)"),
-        ("own", Take(store=0), r"a limit of store \(expected at least 1, found 0\)"),
+        ("mnist", Limits(), r"is not among the sets \(expected own, b\.2, cc, found mnist\)"),
+        ("own", Limits(store=0), r"a limit of store \(expected at least 1, found 0\)"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(sets, tmp_path, own, take, message):
@@ -257,7 +257,7 @@ def test_the_command_prints_what_was_packed(sets, tmp_path):
 def test_real_sets_are_packed(tmp_path):
     """AHCD (13,440 training images, 28 classes) and notMNIST, a part of them."""
     sets = [SHARED / "ahcd", SHARED / "notmnist"]
-    report = pack_idx(sets, "ahcd", tmp_path / "out", take=Take(100, 56, 28, 30))
+    report = pack_idx(sets, "ahcd", tmp_path / "out", take=Limits(100, 56, 28, 30))
     assert report == IdxReport({"ahcd": 100, "notmnist": 100}, {"train": 56, "val": 28, "test": 30}, 28)
     source = read_split(sets[1], "train").images
     for key, pixels in decoded(read_set(tmp_path / "out" / "store")).items():

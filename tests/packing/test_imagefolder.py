@@ -16,7 +16,15 @@ from shard_makers import indexed, read_set, tree
 
 from shards.errors import Misuse, ShardError
 from shards.member_names import split_name
-from shards.packing.imagefolder import divide, keys_of, pack_folder, pack_target, plain_key, readable, shares
+from shards.packing.imagefolder import (
+    keys_of,
+    pack_folder,
+    pack_target,
+    plain_key,
+    readable_key,
+    split_by_class,
+    split_counts,
+)
 from shards.stream import samples
 
 
@@ -138,7 +146,7 @@ def test_a_class_too_small_for_the_splits_is_named(classes: Path, tmp_path: Path
 @given(st.integers(3, 500), st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)))
 def test_shares_sum_up_and_stay_near_what_was_asked(count: int, weights: tuple[int, int, int]) -> None:
     split = tuple(weight / sum(weights) for weight in weights)
-    counts = shares(count, split, "x")
+    counts = split_counts(count, split, "x")
     assert sum(counts) == count
     assert min(counts) >= 1
     assert all(abs(part - share * count) <= 2 for part, share in zip(counts, split, strict=True))
@@ -146,10 +154,10 @@ def test_shares_sum_up_and_stay_near_what_was_asked(count: int, weights: tuple[i
 
 def test_a_division_depends_on_the_seed_and_not_on_other_classes() -> None:
     cats, dogs = [f"cat/{n}" for n in range(20)], [f"dog/{n}" for n in range(20)]
-    alone = divide(cats, ("cat",), (0.5, 0.25, 0.25), 0)
-    both = divide(cats + dogs, ("cat", "dog"), (0.5, 0.25, 0.25), 0)
+    alone = split_by_class(cats, ("cat",), (0.5, 0.25, 0.25), 0)
+    both = split_by_class(cats + dogs, ("cat", "dog"), (0.5, 0.25, 0.25), 0)
     assert [[path for path in part if path.startswith("cat")] for part in both] == alone
-    assert divide(cats, ("cat",), (0.5, 0.25, 0.25), 1) != alone
+    assert split_by_class(cats, ("cat",), (0.5, 0.25, 0.25), 1) != alone
 
 
 @pytest.mark.parametrize(
@@ -236,7 +244,7 @@ class TestNothingIsLeftOutInSilence:
 
     @given(st.lists(st.text("_a.\n /é", min_size=1, max_size=6), min_size=1, max_size=3))
     def test_a_key_comes_back_from_a_reader(self, parts: list[str]) -> None:
-        key = readable(plain_key("/".join(["x", *parts, "y.png"]).removeprefix("x/")))
+        key = readable_key(plain_key("/".join(["x", *parts, "y.png"]).removeprefix("x/")))
         assert split_name(f"{key}.png") == (key, "png")
 
     @pytest.mark.parametrize("letter", ["\n", "\r", "\x0b", "\u2028"])

@@ -22,7 +22,7 @@ from curate.experiments.tables.table1_cell import Cell, Options, domains_of, run
 from curate.ledger import ledger
 from curate.stats import plots
 from shards.io.json_files import write_json
-from shards.packing.idx import Take, read_split
+from shards.packing.idx import Limits, read_split
 
 #: The authors' own configuration of this experiment (METHOD.md section 9); DW's eta is not published.
 BDW: Options = {
@@ -62,15 +62,15 @@ class Scale:
     """
 
     epochs: int
-    take: Take
+    take: Limits
     seeds: int
     methods: dict[str, Options] = field(default_factory=dict)
 
 
 SCALES = {
-    "smoke": Scale(3, Take(store=300, train=100, val=20, test=100), 1, CONTROL),
-    "mini": Scale(20, Take(store=12_000, train=3_000, val=500, test=3_000), 3, CONTROL | OTHERS),
-    "paper": Scale(100, Take(), 1),
+    "smoke": Scale(3, Limits(store=300, train=100, val=20, test=100), 1, CONTROL),
+    "mini": Scale(20, Limits(store=12_000, train=3_000, val=500, test=3_000), 3, CONTROL | OTHERS),
+    "paper": Scale(100, Limits(), 1),
 }
 
 

@@ -38,7 +38,7 @@ from curate.runs.run_dir import claim, resume
 from shards.indexing import domains
 from shards.io.json_files import parse_json
 from shards.io.locks import locked
-from shards.packing.idx import Take, pack_idx
+from shards.packing.idx import Limits, pack_idx
 from shards.store import open_index
 
 Options = dict[str, Any]
@@ -55,7 +55,7 @@ class Cell:
         sets: all sets.
         seed: of the division of the sets, and of every run.
         epochs: of every method.
-        take: limits of `shards.packing.idx.Take`.
+        take: limits of `shards.packing.idx.Limits`.
         common: options of all methods.
         methods: name -> its own options.
     """
@@ -95,7 +95,9 @@ def run_cell(data: Path, runs: Path, cell: Cell) -> Result:
     """
     folder = runs / f"{cell.own}-{cell.seed}"
     if not (folder / "data").exists():
-        pack_idx([data / name for name in cell.sets], cell.own, folder / "data", take=Take(**cell.take), seed=cell.seed)
+        pack_idx(
+            [data / name for name in cell.sets], cell.own, folder / "data", take=Limits(**cell.take), seed=cell.seed
+        )
     stopped = train(folder, cell)
     return {name: {**score(folder / name, folder / "data", cell), "stopped": stopped[name]} for name in cell.methods}
 

@@ -40,7 +40,7 @@ class Category(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Annotated:
+class AnnotatedSplit:
     """A split of a domain, images in the order of the JSON.
 
     Args:
@@ -79,7 +79,7 @@ def domains(root: Path) -> tuple[str, ...]:
     return found
 
 
-def halved(root: Path) -> tuple[str, ...]:
+def with_one_split(root: Path) -> tuple[str, ...]:
     """The domains that have annotations for one of train and val alone, sorted."""
     train, val = _annotated(root)
     return tuple(sorted(train ^ val))
@@ -91,7 +91,7 @@ def _annotated(root: Path) -> list[set[str]]:
     return [{path.name.removesuffix(f"_{split}.json") for path in folder.glob(f"*_{split}.json")} for split in SPLITS]
 
 
-def read_domain(root: Path, domain: str) -> tuple[Annotated, Annotated]:
+def read_domain(root: Path, domain: str) -> tuple[AnnotatedSplit, AnnotatedSplit]:
     """Train and val of a domain.
 
     Raises:
@@ -105,7 +105,7 @@ def read_domain(root: Path, domain: str) -> tuple[Annotated, Annotated]:
     return train, val
 
 
-def read_split(root: Path, domain: str, split: str) -> Annotated:
+def read_split(root: Path, domain: str, split: str) -> AnnotatedSplit:
     """What ``annotations/<domain>_<split>.json`` says.
 
     Raises:
@@ -115,7 +115,7 @@ def read_split(root: Path, domain: str, split: str) -> Annotated:
     """
     path = root / "annotations" / f"{domain}_{split}.json"
     source = str(path)
-    said = _parsed(path)
+    said = _parse_json(path)
     images = _table(said, "images", _IMAGES, source)
     categories = _categories(said, source)
     for name in ("id", "file_name"):
@@ -124,10 +124,10 @@ def read_split(root: Path, domain: str, split: str) -> Annotated:
     labels = _labels(_table(said, "annotations", _ANNOTATIONS, source), images["id"], categories, source)
     sizes = np.stack([images["width"].to_numpy(), images["height"].to_numpy()], axis=1)
     files = images["file_name"].combine_chunks()
-    return Annotated(domain, split, source, files, images["id"].to_numpy(), sizes, labels, categories)
+    return AnnotatedSplit(domain, split, source, files, images["id"].to_numpy(), sizes, labels, categories)
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parse_json(path: Path) -> dict[str, Any]:
     """The JSON object of a file, without the fields that nobody reads: there may be a million records."""
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
@@ -137,7 +137,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise ShardError(f"cannot be read ({error.strerror})", shard=str(path)) from error
     try:
         # Fractions stay text: Arrow would round them to ids.
-        said = json.loads(text, object_hook=_slim, parse_float=str, parse_constant=_no_number)
+        said = json.loads(text, object_hook=_known_fields, parse_float=str, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ShardError(f"is no JSON: {str(error)[:80]}", shard=str(path)) from error
     if not isinstance(said, dict):
@@ -145,7 +145,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     return said
 
 
-def _slim(record: dict[str, Any]) -> dict[str, Any]:
+def _known_fields(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name in _FIELDS}
 
 

@@ -22,16 +22,16 @@ from shards.io.folders import PassedOver, walk_folder
 from shards.io.mapped import Buffer, open_mapped
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import SUFFIXES
-from shards.packing.decathlon.annotations import Annotated
+from shards.packing.decathlon.annotations import AnnotatedSplit
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, Member, walk_runs
 
 #: The bytes of an image's file, by its row in the annotations.
-Bodies = Callable[[int], bytes]
+ImageReader = Callable[[int], bytes]
 Ints = npt.NDArray[np.int64]
 
 
-def data_of(root: Path, domain: str) -> Path | None:
+def images_path(root: Path, domain: str) -> Path | None:
     """The folder ``data/<domain>``, or the tar of that name; None where there is neither."""
     folder = root / "data" / domain
     if folder.is_dir():
@@ -40,13 +40,13 @@ def data_of(root: Path, domain: str) -> Path | None:
 
 
 @contextmanager
-def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
+def open_images(root: Path, split: AnnotatedSplit) -> Iterator[ImageReader]:
     """Open the files of a split; all of them are there.
 
     Raises:
         ShardError: there is neither folder nor tar, or files are missing in it.
     """
-    place = data_of(root, split.domain)
+    place = images_path(root, split.domain)
     if place is None:
         expected = f"{split.domain}/ or {split.domain}.tar"
         raise ShardError("no images of this domain", shard=str(root / "data"), expected=expected, found="neither")
@@ -56,14 +56,14 @@ def reading(root: Path, split: Annotated) -> Iterator[Bodies]:
         yield lambda row: read_regular(root / split.files[row].as_py())
         return
     with open_mapped(str(place)) as source:
-        bodies, sizes = _places(source.buffer, split)
+        bodies, sizes = _locate_in_tar(source.buffer, split)
         _check_present(bodies >= 0, split, place)
         yield lambda row: bytes(source.buffer[bodies[row] : bodies[row] + sizes[row]])
 
 
-def unnamed(root: Path, domain: str, files: set[str]) -> PassedOver:
+def unannotated(root: Path, domain: str, files: set[str]) -> PassedOver:
     """What the folder of a domain holds besides ``files``, paths from ``root``; nothing where it is a tar."""
-    place = data_of(root, domain)
+    place = images_path(root, domain)
     if place is None or not place.is_dir():
         return PassedOver()
     found, passed_over = walk_folder(place, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
@@ -74,7 +74,7 @@ def unnamed(root: Path, domain: str, files: set[str]) -> PassedOver:
     return replace(passed_over, linked_folders=linked, others=dict(Counter(passed_over.others) + others))
 
 
-def _places(buffer: Buffer, split: Annotated) -> tuple[Ints, Ints]:
+def _locate_in_tar(buffer: Buffer, split: AnnotatedSplit) -> tuple[Ints, Ints]:
     """Body and size in the tar for each file of the split; the body is -1 where the tar does not have it."""
     names, bodies, sizes = [pa.array([], pa.string())], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for piece in walk_runs(buffer, split.domain):
@@ -100,7 +100,7 @@ def _names(names: list[str]) -> pa.StringArray:
     return pa.array([name.encode("utf-8", "replace").decode() for name in plain], pa.string())
 
 
-def _check_present(there: npt.NDArray[np.bool_], split: Annotated, place: Path) -> None:
+def _check_present(there: npt.NDArray[np.bool_], split: AnnotatedSplit, place: Path) -> None:
     missing = np.flatnonzero(~there)
     if len(missing):
         of, first = f"{len(missing)} of {len(there)} images of {Path(split.source).name}", split.files[missing[0]]

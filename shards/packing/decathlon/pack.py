@@ -28,10 +28,10 @@ from shards.io.images import PictureError, decode
 from shards.io.json_files import write_json
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
-from shards.packing.decathlon.annotations import Annotated
-from shards.packing.decathlon.images import data_of, reading, unnamed
-from shards.packing.imagefolder import check_request
-from shards.packing.splits import halves
+from shards.packing.decathlon.annotations import AnnotatedSplit
+from shards.packing.decathlon.images import images_path, open_images, unannotated
+from shards.packing.imagefolder import check_paths
+from shards.packing.splits import split_train_val
 from shards.packing.target import shuffled, write_counted, write_target
 from shards.shuffle import Rows
 from shards.tar.writer import SHARD_SIZE, Sample
@@ -59,8 +59,8 @@ class DecathlonReport:
 class Target(NamedTuple):
     """A domain as a target: its annotations, and the rows of each split."""
 
-    train: Annotated
-    val: Annotated
+    train: AnnotatedSplit
+    val: AnnotatedSplit
     rows: dict[str, Rows]
 
 
@@ -100,7 +100,7 @@ def pack_decathlon(
         Misuse: ``out`` holds something or lies in ``root``; a domain that is not there, or is source and target.
         ShardError: annotations that cannot be meant, files that are missing, a train or val without a readable image.
     """
-    check_request(root, out, shard_size)
+    check_paths(root, out, shard_size)
     findings = Findings()
     chosen = _chosen(root, targets, source, mix, findings)
     planned = {name: _target(root, name, labelled(name), seed, findings) for name in chosen}
@@ -130,9 +130,11 @@ def _chosen(
     if targets is not None:
         return tuple(dict.fromkeys(targets))
     others = [name for name in found if name != source]
-    findings.notes += [f"{name}: annotations but no images, left out" for name in others if not data_of(root, name)]
-    findings.notes += [f"{name}: annotations of one of train and val, left out" for name in decathlon.halved(root)]
-    return tuple(name for name in others if data_of(root, name))
+    findings.notes += [f"{name}: annotations but no images, left out" for name in others if not images_path(root, name)]
+    findings.notes += [
+        f"{name}: annotations of one of train and val, left out" for name in decathlon.with_one_split(root)
+    ]
+    return tuple(name for name in others if images_path(root, name))
 
 
 def _target(root: Path, domain: str, size: int | None, seed: int, findings: Findings) -> Target:
@@ -143,13 +145,15 @@ def _target(root: Path, domain: str, size: int | None, seed: int, findings: Find
             Fault("bad-label", split.files[row].as_py(), None, None, f"no annotation in {Path(split.source).name}")
             for row in np.flatnonzero(split.labels < 0).tolist()
         ]
-    rows = dict(zip(("train", "val"), halves(train.labels, size, seed)))
+    rows = dict(zip(("train", "val"), split_train_val(train.labels, size, seed)))
     if not len(rows["val"]):
         raise ShardError("too few annotated images for train and val", shard=train.source)
     return Target(train, val, rows | {"test": np.flatnonzero(val.labels >= 0)})
 
 
-def _stored(root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]) -> list[tuple[Annotated, Rows]]:
+def _stored(
+    root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]
+) -> list[tuple[AnnotatedSplit, Rows]]:
     """The images of the store: all of the source's, and of mixed domains those that no target uses."""
     stored = []
     for name in dict.fromkeys((source, *mix)):
@@ -161,7 +165,7 @@ def _stored(root: Path, source: str, mix: Sequence[str], targets: dict[str, Targ
     return stored
 
 
-def _unnamed_notes(root: Path, splits: Sequence[Annotated]) -> Iterator[str]:
+def _unnamed_notes(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[str]:
     """What lies in the folders of the domains and is named by none of their annotations."""
     named: dict[str, set[str]] = {}
     for split in splits:
@@ -170,13 +174,13 @@ def _unnamed_notes(root: Path, splits: Sequence[Annotated]) -> Iterator[str]:
         with suppress(ShardError):  # no image of this val is used; it only explains what lies there
             named[domain].update(decathlon.read_split(root, domain, "val").files.to_pylist())
     for domain, files in named.items():
-        if passed_over := unnamed(root, domain, files).text():
+        if passed_over := unannotated(root, domain, files).text():
             yield f"data/{domain}: no annotation of train or val names {passed_over}"
 
 
-def _check(root: Path, split: Annotated) -> None:
+def _check(root: Path, split: AnnotatedSplit) -> None:
     """Refuse what would stop the packing half way, or be lost: files missing, a key twice or passed over by readers."""
-    with reading(root, split):
+    with open_images(root, split):
         pass
     if split_name(f"{split.domain}/x.jpg") is None:
         expected, todo = "no __name__, whose files readers pass over", "rename it in data/ and annotations/"
@@ -199,7 +203,7 @@ def keys_of(files: pa.StringArray) -> pa.StringArray:
 
 
 def _write_store(
-    root: Path, folder: Path, stored: list[tuple[Annotated, Rows]], findings: Findings, shard_size: int
+    root: Path, folder: Path, stored: list[tuple[AnnotatedSplit, Rows]], findings: Findings, shard_size: int
 ) -> dict[str, int]:
     counts = {split.domain: 0 for split, _ in stored}
 
@@ -236,17 +240,19 @@ def _write_target(
     return counts
 
 
-def _labelled(root: Path, split: Annotated, rows: Rows, findings: Findings) -> Iterator[Sample]:
+def _labelled(root: Path, split: AnnotatedSplit, rows: Rows, findings: Findings) -> Iterator[Sample]:
     for row, (name, data) in _images(root, split, rows, findings):
         key, label = name.rpartition(".")[0], int(split.labels[row])
         ids = {"image_id": int(split.ids[row]), "category_id": split.categories[label].id}
         yield [(name, data), (f"{key}.cls", b"%d" % label), (f"{key}.json", json.dumps(ids).encode())]
 
 
-def _images(root: Path, split: Annotated, rows: Rows, findings: Findings) -> Iterator[tuple[int, tuple[str, bytes]]]:
+def _images(
+    root: Path, split: AnnotatedSplit, rows: Rows, findings: Findings
+) -> Iterator[tuple[int, tuple[str, bytes]]]:
     """Row, member name and bytes of every image that decodes; what is wrong with the others goes into ``findings``."""
     keys = keys_of(split.files)
-    with reading(root, split) as body:
+    with open_images(root, split) as body:
         for row in rows.tolist():
             file = split.files[row].as_py()
             data = body(row)
