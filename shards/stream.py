@@ -40,12 +40,12 @@ Loaded = TypeVar("Loaded")
 #: A sample as webdataset shapes it: ``__key__``, ``__url__``, ``__row__`` and one entry an extension, with bytes.
 Sample = dict[str, Any]
 #: A row and what the index says of it.
-Line = tuple[int, dict[str, Any]]
+IndexRow = tuple[int, dict[str, Any]]
 
 _COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
 
 
-def images(
+def image_batches(
     index: Index, rows_of_batches: Sequence[Rows], load: Callable[[list[Sample]], Loaded], *, workers: int
 ) -> Generator[Loaded]:
     """Yield ``load(samples)`` for every batch, in the order given, whatever the number of workers.
@@ -88,10 +88,10 @@ def _loader(
     import webdataset
 
     reading = partial(_batches_of_worker, index, rows_of_batches)
-    pipeline = webdataset.DataPipeline(reading, partial(_load, load), *([_packed] if workers else []))
+    pipeline = webdataset.DataPipeline(reading, partial(_load, load), *([_pickled] if workers else []))
     begin = processes.init_worker if workers else None
     loader = webdataset.WebLoader(
-        pipeline, batch_size=None, num_workers=workers, collate_fn=_as_it_is, worker_init_fn=begin
+        pipeline, batch_size=None, num_workers=workers, collate_fn=_unchanged, worker_init_fn=begin
     )
     with processes.starting_workers():
         started: Iterator[Any] = iter(loader.pipeline[0])  # torch's own, which starts its workers here and now
@@ -152,7 +152,7 @@ def is_streamed(index: Index) -> bool:
     return bool(_streamed_shards(index))
 
 
-def remote_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
+def streamed_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
     """The epoch's order for a store that is streamed: shards permuted, rows shuffled inside each.
 
     A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
@@ -167,7 +167,7 @@ def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterato
     _, _, worker, workers = pytorch_worker_info()
     mine = range(worker, len(rows_of_batches), workers)
     with OpenShards() as files:
-        stream = _image_samples(index, _lines(index, [rows_of_batches[number] for number in mine]), files)
+        stream = _image_samples(index, _index_rows(index, [rows_of_batches[number] for number in mine]), files)
         for number in mine:
             yield number, list(islice(stream, len(rows_of_batches[number])))
 
@@ -185,30 +185,30 @@ def _load(
         yield ShardError(f"cannot be read ({error.strerror or error})", shard=error.filename)
 
 
-def _packed(results: Iterable[object]) -> Iterator[bytes]:
+def _pickled(results: Iterable[object]) -> Iterator[bytes]:
     """The last stage of a worker. Bytes go through its pipe; the loader would put tensors into shared memory, of which
     a container has little, and would drop a batch that finds no room there."""
     for result in results:
         yield pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
 
 
-def _as_it_is(loaded: Loaded) -> Loaded:
+def _unchanged(loaded: Loaded) -> Loaded:
     """What the loader would turn into tensors and lists by itself stays what ``load`` made of it."""
     return loaded
 
 
-def _lines(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[Line]:
+def _index_rows(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[IndexRow]:
     table = index.table.select(_COLUMNS)
     for rows in rows_of_batches:
         yield from zip(rows.tolist(), table.take(pa.array(rows, pa.int64())).to_pylist())
 
 
-def _image_samples(index: Index, lines: Iterable[Line], files: OpenShards) -> Iterator[Sample]:
+def _image_samples(index: Index, lines: Iterable[IndexRow], files: OpenShards) -> Iterator[Sample]:
     streamed = _streamed_shards(index)
     for shard, run in groupby(lines, key=lambda line: str(line[1]["shard"])):
         location = locate(index.root, shard)
         if shard in streamed:
-            yield from _streamed(index, location, list(run))
+            yield from _read_through(index, location, list(run))
             continue
         for row, line in run:
             sample = _new_sample(index, line, row)
@@ -218,7 +218,7 @@ def _image_samples(index: Index, lines: Iterable[Line], files: OpenShards) -> It
             yield sample
 
 
-def _streamed(index: Index, location: str, run: list[Line]) -> Iterator[Sample]:
+def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[Sample]:
     """The samples of a run of rows of one shard, read from its beginning to the last of their images."""
     found = [_new_sample(index, line, row) for row, line in run]
     with_image = [place for place, (_, line) in enumerate(run) if line["image"] is not None]
@@ -226,7 +226,7 @@ def _streamed(index: Index, location: str, run: list[Line]) -> Iterator[Sample]:
     offsets = [run[place][1]["image_offset"] for place in with_image]
     sizes = [run[place][1]["image_size"] for place in with_image]
     if with_image:
-        with _opening_stream(location) as stream:
+        with _open_stream(location) as stream:
             for place, body in zip(with_image, read_ranges(stream, location, offsets, sizes), strict=True):
                 found[place][run[place][1]["image"].lower()] = body
     yield from found
@@ -244,7 +244,7 @@ def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
 
 
 @contextmanager
-def _opening_stream(location: str) -> Iterator[BinaryIO]:
+def _open_stream(location: str) -> Iterator[BinaryIO]:
     """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does.
 
     Its reader runs commands, so what comes here comes from `names.resolve`. Web servers are asked by ours: webdataset's

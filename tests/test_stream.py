@@ -23,7 +23,7 @@ from shards.indexing.index import Index
 from shards.io import shard_set
 from shards.io.byte_ranges import OpenShards, read_ranges
 from shards.shuffle import epoch_order
-from shards.stream import images, is_streamed, remote_order, samples
+from shards.stream import image_batches, is_streamed, samples, streamed_order
 
 MEMBERS = {f"{n}.tar": numbered(20 * n, 20) for n in range(3)}
 IMAGES = [body for members in MEMBERS.values() for name, body in members if name.endswith(".jpg")]
@@ -50,31 +50,31 @@ def expected(batches: list[np.ndarray]) -> list[list[tuple[int, str, bytes]]]:
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_batches_come_in_the_order_given_for_any_number_of_workers(store: Index, workers: int) -> None:
     batches = batches_of(epoch_order(np.arange(60), 3, 1), 7)  # nine batches, the last of 4
-    assert list(images(store, batches, brief, workers=workers)) == expected(batches)
+    assert list(image_batches(store, batches, brief, workers=workers)) == expected(batches)
 
 
 def test_a_sample_has_its_image_and_no_other_member(store: Index) -> None:
-    (batch,) = images(store, [np.array([21])], lambda batch: batch, workers=0)
+    (batch,) = image_batches(store, [np.array([21])], lambda batch: batch, workers=0)
     (sample,) = batch
     assert sample == {"__key__": "000021", "__url__": store.path(1), "__row__": 21, "jpg": IMAGES[21]}
 
 
 def test_empty_batches_and_no_batches(store: Index) -> None:
-    assert list(images(store, [], brief, workers=0)) == []
+    assert list(image_batches(store, [], brief, workers=0)) == []
     empty, some = np.zeros(0, np.int64), np.array([5])
-    assert list(images(store, [empty, some, empty], brief, workers=0)) == expected([empty, some, empty])
+    assert list(image_batches(store, [empty, some, empty], brief, workers=0)) == expected([empty, some, empty])
 
 
 def test_rows_may_come_twice(store: Index) -> None:
     batches = [np.array([3, 3]), np.array([3])]
-    assert list(images(store, batches, brief, workers=0)) == expected(batches)
+    assert list(image_batches(store, batches, brief, workers=0)) == expected(batches)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_closing_early_ends_the_workers_and_closes_the_files(store: Index, workers: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
     children = set(multiprocessing.active_children())
-    stream = images(store, batches_of(np.arange(60), 2), brief, workers=workers)
+    stream = image_batches(store, batches_of(np.arange(60), 2), brief, workers=workers)
     assert next(stream) == expected([np.array([0, 1])])[0]
     stream.close()
     assert set(multiprocessing.active_children()) == children
@@ -86,7 +86,7 @@ def test_closing_early_ends_the_workers_and_closes_the_files(store: Index, worke
 
 def test_negative_workers_are_refused(store: Index) -> None:
     with pytest.raises(Misuse, match="expected at least 0, found -1"):
-        next(images(store, [np.array([1])], brief, workers=-1))
+        next(image_batches(store, [np.array([1])], brief, workers=-1))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -96,7 +96,7 @@ def test_a_shard_cut_since_it_was_indexed_is_named_in_one_line(tmp_path: Path, w
     with pytest.raises(
         ShardsChanged, match=r"0\.tar: ends before its index says \(expected at least \d+ bytes, found 1000\)"
     ) as error:
-        list(images(store, [np.arange(4)], brief, workers=workers))
+        list(image_batches(store, [np.arange(4)], brief, workers=workers))
     assert "\n" not in str(error.value)
 
 
@@ -104,12 +104,12 @@ def test_a_shard_that_is_gone_is_named(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"0.tar": numbered(0, 1)})
     (tmp_path / "0.tar").unlink()
     with pytest.raises(ShardsChanged, match=r"0\.tar: the shard is gone"):
-        list(images(store, [np.arange(1)], brief, workers=0))
+        list(image_batches(store, [np.arange(1)], brief, workers=0))
 
 
 def test_a_sample_without_an_image_has_none(tmp_path: Path) -> None:
     store = make_store(tmp_path, {"0.tar": [("a.json", b"{}"), ("b.JPG", b"image")]})
-    (batch,) = images(store, [np.arange(2)], lambda batch: batch, workers=0)
+    (batch,) = image_batches(store, [np.arange(2)], lambda batch: batch, workers=0)
     assert [sorted(set(sample) - {"__key__", "__url__", "__row__"}) for sample in batch] == [[], ["jpg"]]
 
 
@@ -155,17 +155,17 @@ def test_remote_shards_are_opened_once_in_their_order_and_only_where_something_i
 ) -> None:
     index, log = piped
     rows = np.concatenate([np.arange(0, 20, 3), np.arange(41, 60)])  # nothing of the second shard
-    order = remote_order(index, rows, 5, 1)
+    order = streamed_order(index, rows, 5, 1)
     assert np.array_equal(np.sort(order), rows)
     batches = batches_of(order, 4)
-    assert list(images(index, batches, brief, workers=1)) == expected(batches)
+    assert list(image_batches(index, batches, brief, workers=1)) == expected(batches)
     assert len(log.read_text()) == 2
     assert is_streamed(index)
 
 
 def test_remote_shards_come_right_in_any_order(piped: tuple[Index, Path]) -> None:
     batches = [np.array([59, 0]), np.array([30, 1])]
-    assert list(images(piped[0], batches, brief, workers=2)) == expected(batches)
+    assert list(image_batches(piped[0], batches, brief, workers=2)) == expected(batches)
 
 
 def test_a_remote_store_that_fails_is_named_in_one_line(tmp_path: Path) -> None:
@@ -173,19 +173,19 @@ def test_a_remote_store_that_fails_is_named_in_one_line(tmp_path: Path) -> None:
     index, _ = indexes.build(shard_set.resolve(f"pipe:cat {tmp_path}/{{0..0}}.tar 2>/dev/null", allow_pipe=True))
     (tmp_path / "0.tar").unlink()
     with pytest.raises(ShardError, match=r"0\.tar 2>/dev/null: (cannot be read|ends before)") as error:
-        list(images(index, [np.arange(3)], brief, workers=0))
+        list(image_batches(index, [np.arange(3)], brief, workers=0))
     assert "\n" not in str(error.value)
 
 
 def test_a_remote_store_may_be_left_early(piped: tuple[Index, Path]) -> None:
-    stream = images(piped[0], [np.array([0]), np.array([1])], brief, workers=1)
+    stream = image_batches(piped[0], [np.array([0]), np.array([1])], brief, workers=1)
     assert next(stream) == expected([np.array([0])])[0]
     stream.close()
 
 
 def test_a_file_url_is_the_local_store(store: Index) -> None:
     index, _ = indexes.build(shard_set.resolve(f"file://{store.root}/{{0..2}}.tar"))
-    assert list(images(index, [np.array([50])], brief, workers=0)) == expected([np.array([50])])
+    assert list(image_batches(index, [np.array([50])], brief, workers=0)) == expected([np.array([50])])
 
 
 def test_a_remote_whole_sample_has_all_members(piped: tuple[Index, Path]) -> None:
@@ -198,8 +198,8 @@ def test_gzip_shards_are_streamed(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "1.tgz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
     index = indexed(tmp_path / "store")
-    order = remote_order(index, np.arange(20), 1, 1)
-    found = list(images(index, [order], brief, workers=0))
+    order = streamed_order(index, np.arange(20), 1, 1)
+    found = list(image_batches(index, [order], brief, workers=0))
     assert found == [[(row, f"{row + 20:06d}", IMAGES[row + 20]) for row in order.tolist()]]
     assert [sample["txt"] for sample in samples(index, np.array([3, 1]))] == [b"caption 23", b"caption 21"]
     assert is_streamed(index)
@@ -212,11 +212,11 @@ def test_a_cut_gzip_gives_what_its_index_has_and_then_ends(tmp_path: Path) -> No
     (tmp_path / "store" / "1.tgz").write_bytes(packed[: len(packed) // 2])
     index = indexed(tmp_path / "store")
     assert 0 < len(index) < 20
-    (found,) = images(index, [np.arange(len(index))], brief, workers=0)
+    (found,) = image_batches(index, [np.arange(len(index))], brief, workers=0)
     assert [image for _, _, image in found] == IMAGES[20 : 20 + len(index)]
     (tmp_path / "store" / "1.tgz").write_bytes(packed[:100])
     with pytest.raises(ShardsChanged, match=r"1\.tgz: ends before its index says"):
-        list(images(index, [np.arange(len(index))], brief, workers=0))
+        list(image_batches(index, [np.arange(len(index))], brief, workers=0))
 
 
 def test_whole_samples_come_with_all_members(store: Index) -> None:
@@ -267,7 +267,7 @@ def test_the_index_is_not_copied_for_a_row(store: Index) -> None:
     table = pa.concat_tables([store.table] * 5000).combine_chunks()
     large = Index(store.root, store.shards, table)
     rows = np.arange(0, 1000)
-    assert sum(len(batch) for batch in images(large, batches_of(rows, 5), brief, workers=0)) == 1000
+    assert sum(len(batch) for batch in image_batches(large, batches_of(rows, 5), brief, workers=0)) == 1000
 
 
 def test_nothing_of_shards_imports_torch() -> None:

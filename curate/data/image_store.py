@@ -90,7 +90,7 @@ class ImageStore:
         if not stream.is_streamed(self.shelf.index):
             return shuffle.epoch_order(rows, seed, epoch)
         places = np.searchsorted(self.shelf.rows, rows)
-        return np.asarray(self.shelf.rows[stream.remote_order(self.shelf.index, places, seed, epoch)])
+        return np.asarray(self.shelf.rows[stream.streamed_order(self.shelf.index, places, seed, epoch)])
 
     def batches(self, ordered: Ints, size: int) -> Iterator[Pixels]:
         """Batches of ``size`` rows of ``ordered``, pixels on the device; the last may be short."""
@@ -118,7 +118,7 @@ class ImageStore:
         workers = min(self.workers, len(places))
         if stream.is_streamed(self.shelf.index):
             workers = min(1, workers)
-        batches = stream.images(self.shelf.index, places, self.decoder, workers=workers)
+        batches = stream.image_batches(self.shelf.index, places, self.decoder, workers=workers)
         for asked, batch in zip(places, batches, strict=True):
             _refuse_loss(asked, batch)
             rows = torch.from_numpy(self.shelf.rows[batch.rows.numpy()])

@@ -22,7 +22,7 @@ from shards.member_names import RESERVED
 from shards.rewriting.marker import load_curated
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify
-from shards.stream import images, samples
+from shards.stream import image_batches, samples
 from shards.tar.blocks import blocks_of
 from shards.tar.header_chain import may_have_duplicates
 
@@ -54,7 +54,7 @@ def test_the_hidden_files_of_a_macs_tar_make_no_sample(tmp_path: Path) -> None:
     assert Counter(kinds(report)) == {"hidden-member": 80}
     assert report.images == {"jpg": 40}
     assert [sorted(set(sample) - RESERVED) for sample in samples(index, np.arange(40))] == [["jpg", "txt"]] * 40
-    (found,) = images(index, [np.arange(40)], bodies_of, workers=0)
+    (found,) = image_batches(index, [np.arange(40)], bodies_of, workers=0)
     assert found == [f"{key}.jpg".encode() for key in keys]
     assert [sample["__key__"] for sample in curated(index, tmp_path / "out")] == keys
     assert [name for name, _ in read_set(tmp_path / "out")] == names
@@ -93,7 +93,7 @@ def test_a_target_with_a_reserved_name_is_read(tmp_path: Path) -> None:
 
 def test_an_image_whose_extension_begins_like_a_reserved_one_is_decoded(tmp_path: Path) -> None:
     index, _ = indexed(put(tmp_path, "0.tar", [("1.__x.png", picture())]))
-    (pixels,) = images(index, [np.arange(1)], Decoder(4, "rgb"), workers=0)
+    (pixels,) = image_batches(index, [np.arange(1)], Decoder(4, "rgb"), workers=0)
     assert (pixels.rows.tolist(), pixels.bad) == ([0], ())
 
 
@@ -156,7 +156,7 @@ def test_of_an_extension_twice_a_curated_shard_has_the_one_that_counts(
     assert theirs[0]["txt"] == b"text"
     made = load_curated(out)
     assert made.table["members"].to_pylist() == [2, 1, 1]
-    (found,) = images(made, [np.arange(3)], bodies_of, workers=0)
+    (found,) = image_batches(made, [np.arange(3)], bodies_of, workers=0)
     assert found == [b"second", b"1", b"2"]
 
 

@@ -17,7 +17,7 @@ from strategies import tar_of
 from shards.indexing.index import load, save
 from shards.io.byte_ranges import uncompressed
 from shards.io.inflate import CHUNK, GzipReader
-from shards.stream import images
+from shards.stream import image_batches
 
 RANDOM = random.Random(0).randbytes(3 << 20)
 
@@ -102,7 +102,7 @@ def test_a_store_whose_gzip_has_a_wrong_checksum_loses_no_sample(tmp_path: Path)
         assert kinds(report) == ["wrong-checksum"]
         assert "the CRC of the gzip is wrong" in report.faults[0].detail
         save(index, folder / "index.parquet")
-        (found,) = images(load(folder / "index.parquet"), [np.arange(n)], bodies_of, workers=0)
+        (found,) = image_batches(load(folder / "index.parquet"), [np.arange(n)], bodies_of, workers=0)
         assert found == [body for _, body in members]
 
 

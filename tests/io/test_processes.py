@@ -29,7 +29,7 @@ from shards.io import parallel
 from shards.io.byte_ranges import OpenShards
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
-from shards.stream import images
+from shards.stream import image_batches
 
 CPU = torch.device("cpu")
 
@@ -88,7 +88,7 @@ class TestNothingIsLost:
         with pytest.raises(
             ShardError, match=r"the loader lost a batch \(expected batch [01], found (the end|batch 1)\)"
         ):
-            list(images(digits.shelf.index, [np.arange(2), np.arange(2)], list, workers=0))
+            list(image_batches(digits.shelf.index, [np.arange(2), np.arange(2)], list, workers=0))
 
     @pytest.mark.parametrize("lost", ["an image", "its row too", "all", "order"])
     def test_an_image_that_is_missing_from_its_batch(self, digits, monkeypatch, lost):
@@ -134,7 +134,7 @@ class TestForeignErrors:
     def test_a_loader_that_lost_a_process(self, digits):
         """torch calls it a runtime error."""
         with pytest.raises(ShardError, match="a worker process was killed"):
-            list(images(digits.shelf.index, [np.arange(2)] * 8, killed, workers=2))
+            list(image_batches(digits.shelf.index, [np.arange(2)] * 8, killed, workers=2))
 
     def test_a_shard_that_shrinks_under_a_pool(self, at_once, tmp_path):
         """It is named, though the system only says SIGBUS."""
@@ -184,7 +184,7 @@ cli.main()
             raise PermissionError(13, os.strerror(13), "x.tar")
 
         with pytest.raises(ShardError, match=r"^x\.tar: cannot be read \(Permission denied\)$"):
-            list(images(digits.shelf.index, [np.arange(2)], refused, workers=1))
+            list(image_batches(digits.shelf.index, [np.arange(2)], refused, workers=1))
 
 
 @pytest.fixture
@@ -201,7 +201,9 @@ def few_files() -> Iterator[int]:
 def test_a_store_of_more_shards_than_files_may_be_open(tmp_path, few_files, workers):
     """Readers leave most of them to others."""
     store = make_store(tmp_path / "store", {f"{n:03d}.tar": numbered(n, 1) for n in range(200)})
-    assert list(images(store, [np.arange(n, n + 20) for n in range(0, 200, 20)], len, workers=workers)) == [20] * 10
+    assert (
+        list(image_batches(store, [np.arange(n, n + 20) for n in range(0, 200, 20)], len, workers=workers)) == [20] * 10
+    )
     with OpenShards() as files:
         for number in range(200):
             files.descriptor(str(tmp_path / "store" / f"{number:03d}.tar"))
@@ -290,7 +292,7 @@ class TestInterrupts:
 
     def test_workers_are_born_deaf(self, digits, at_once):
         """One that is hit before it can say that it will not be would look like one that was killed."""
-        assert list(images(digits.shelf.index, [np.arange(2)] * 2, deaf, workers=2)) == [True, True]
+        assert list(image_batches(digits.shelf.index, [np.arange(2)] * 2, deaf, workers=2)) == [True, True]
         assert list(map_shards(deaf, range(4), workers=2))[1:] == [True] * 3
         assert not deaf(None)
 
