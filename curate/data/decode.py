@@ -17,7 +17,7 @@ from torchvision.transforms.v2 import functional as F
 
 from curate.config.resolved import ResolvedImages
 from curate.types import ERRORS
-from shards.io.images import PictureError, decode
+from shards.io.images import ImageError, decode
 from shards.member_names import RESERVED
 
 
@@ -73,7 +73,7 @@ class Decoder:
             try:
                 pictures.append(to_pixels(decode(image_bytes(sample)), self.size, self.colour))
                 rows.append(sample["__row__"])
-            except PictureError as error:
+            except ImageError as error:
                 bad.append((int(sample["__row__"]), ERRORS.index(error.kind)))
         pixels = torch.stack(pictures) if pictures else torch.empty((0, *self.shape), dtype=torch.uint8)
         return Pixels(torch.tensor(rows, dtype=torch.int64), pixels, tuple(bad))

@@ -26,7 +26,7 @@ from curate.errors import CurateError
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index
-from shards.io.images import PictureError, decode
+from shards.io.images import ImageError, decode
 
 #: ASCII digits, no more than int64 holds.
 _LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
@@ -116,7 +116,7 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
     for key, body, label in _bodies(target.splits[name]):
         try:
             picture = to_pixels(decode(body), decoder.size, decoder.colour)
-        except PictureError as error:
+        except ImageError as error:
             left_out[error.kind] += 1
             continue
         pictures.append(picture)

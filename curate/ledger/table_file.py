@@ -80,16 +80,16 @@ def read(path: Path, columns: list[str] | None = None, schema: pa.Schema | None 
 
     Args:
         columns: only these, which must be there; None for all.
-        schema: what the columns that are read must be, as `shards.io.parquet.misfit` has it; further ones pass.
+        schema: what the columns that are read must be (`shards.io.parquet.schema_mismatch`); further ones pass.
 
     Raises:
         FileNotFoundError: there is no such file.
         Unfinished: it is cut, empty or damaged, or a column is missing or of another kind.
     """
     with _damage_reported(path):
-        table = parquet.read(path, _TODO, columns, coded=["shard"])
+        table = parquet.read_table(path, _TODO, columns, coded=["shard"])
     wanted = [field for field in schema or () if columns is None or field.name in columns]
-    if wrong := parquet.misfit(table, pa.schema(wanted)):
+    if wrong := parquet.schema_mismatch(table, pa.schema(wanted)):
         raise Unfinished(f"{path}: {wrong}; {_TODO}")
     return table
 
@@ -106,7 +106,7 @@ def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:
         UnknownFormat: another format, or a later version.
     """
     with _damage_reported(path):
-        footer = parquet.footer(parquet.metadata(path, _TODO), _KEY, path, _TODO)
+        footer = parquet.json_metadata(parquet.read_metadata(path, _TODO), _KEY, path, _TODO)
     if footer is None:
         return None
     if footer.get("format") != form:

@@ -34,7 +34,7 @@ from curate.types import ERRORS, Floats
 from shards import shuffle
 from shards.indexing.index import Index
 from shards.io import remote
-from shards.io.images import PictureError, decode
+from shards.io.images import ImageError, decode
 from shards.io.locks import locked
 
 #: Images a pass; a batch never spans two shards, so that a shard's features do not depend on what was done before.
@@ -232,7 +232,7 @@ def features_of_photos(
     for place, body in enumerate(held.bodies()):
         try:
             pictures.append(to_pixels(decode(body), source.decoder.size, source.decoder.colour))
-        except PictureError as fault:
+        except ImageError as fault:
             error[place] = ERRORS.index(fault.kind)
     values = source.encode(torch.stack(pictures)) if pictures else source.encode(_black(source.decoder))[:0]
     folder = source.folder(held, out)

@@ -70,7 +70,7 @@ def _files(argument: str) -> list[Path]:
 
 
 def _read(path: Path) -> pa.Table:
-    table = parquet.read(path, "give a whole file of features").replace_schema_metadata(None)
+    table = parquet.read_table(path, "give a whole file of features").replace_schema_metadata(None)
     lacking = [name for name in _COLUMNS if name not in table.column_names]
     if lacking:
         raise CurateError(f"{path}: has no column {', '.join(lacking)}; expected {', '.join(_COLUMNS)}")

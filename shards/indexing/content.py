@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shards.faults import Fault
 from shards.indexing.sample import Sample
-from shards.io.images import PictureError, decode
+from shards.io.images import ImageError, decode
 from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer
 from shards.tar.walk import FILE
@@ -42,7 +42,7 @@ def image_fault(data: bytes) -> tuple[str, str] | None:
     """Kind and detail of what is wrong with an image; None where it decodes."""
     try:
         decode(data)
-    except PictureError as error:
+    except ImageError as error:
         return error.kind, error.detail
     return None
 

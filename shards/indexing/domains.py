@@ -99,18 +99,18 @@ def load(index: Index) -> Domains:
 def _read(path: Path) -> pa.Table:
     todo = f"write it again: columns {', '.join(SCHEMA.names)}, as FORMAT.md says"
     try:
-        table = parquet.read(path, todo, what="file of domains")
+        table = parquet.read_table(path, todo, what="file of domains")
     except FileNotFoundError as error:
         todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
         raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
-    said = parquet.footer(table.schema.metadata, _FOOTER, path, todo)
+    said = parquet.json_metadata(table.schema.metadata, _FOOTER, path, todo)
     if said is None:
         expected = f"a footer {_FOOTER.decode()!r}"
         raise ShardError("not a whole file of domains", shard=str(path), expected=expected, found="none", todo=todo)
     if said.get("version") != FORMAT_VERSION:
         found = said.get("version")
         raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=found)
-    return parquet.fitted(table, SCHEMA, path, "whole file of domains", todo)
+    return parquet.cast_to_schema(table, SCHEMA, path, "whole file of domains", todo)
 
 
 def _align(index: Index, table: pa.Table, path: Path) -> Domains:

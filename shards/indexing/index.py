@@ -169,7 +169,7 @@ def check_place(path: Path) -> None:
 
 def _is_index_or_damaged(path: Path) -> bool:
     try:
-        return _FOOTER in parquet.metadata(path, _TODO)
+        return _FOOTER in parquet.read_metadata(path, _TODO)
     except parquet.Damaged:
         return True
 
@@ -211,17 +211,17 @@ def load_moved(path: Path, root: str) -> Index:
 def _read(path: Path, place: str) -> tuple[Index, str]:
     """An index with ``place`` as its root, and the root that it names."""
     try:
-        table = parquet.read(path, _TODO)
+        table = parquet.read_table(path, _TODO)
     except FileNotFoundError as error:
         raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
-    said = parquet.footer(table.schema.metadata, _FOOTER, path, _TODO)
+    said = parquet.json_metadata(table.schema.metadata, _FOOTER, path, _TODO)
     if said is None:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
     if said.get("version") != FORMAT_VERSION:
         found = said.get("version")
         raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=_TODO)
     shards = _shards_in(said, path)
-    index = Index(place, shards, parquet.fitted(table, SCHEMA, path, "index", _TODO))
+    index = Index(place, shards, parquet.cast_to_schema(table, SCHEMA, path, "index", _TODO))
     wrong = _impossible(index)
     if wrong:
         raise _no_index(path, wrong)

@@ -133,5 +133,5 @@ def _utf8(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _shown(paths: tuple[str, ...]) -> str:
+def _first_names(paths: tuple[str, ...]) -> str:
     return f"{'s' if len(paths) > 1 else ''} ({', '.join(paths[:SHOWN])}{', ...' if len(paths) > SHOWN else ''})"

@@ -41,7 +41,7 @@ _MAGICS = {
     b"\xff\x0a": "JPEG XL",
 }
 #: The EXIF orientation -> what sets the picture upright.
-_UPRIGHT = {
+_TRANSPOSE_OF_ORIENTATION = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -52,7 +52,7 @@ _UPRIGHT = {
 }
 _ORIENTATION, _BITS_PER_SAMPLE = 0x0112, 0x0102
 # What Pillow's readers are known to raise on bytes that are not as they should be.
-_DAMAGE = (
+_DECODER_ERRORS = (
     OSError,
     EOFError,
     SyntaxError,
@@ -68,7 +68,7 @@ _DAMAGE = (
 )
 
 
-class PictureError(Exception):
+class ImageError(Exception):
     """A picture cannot be used.
 
     Args:
@@ -92,32 +92,30 @@ def decode(data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Image:
         PictureError: empty, no image, cut or damaged, too large, or of a kind that is not read here.
     """
     if not data:
-        raise PictureError("empty-member", "0 bytes")
+        raise ImageError("empty-member", "0 bytes")
     if data[12:16] == b"CgBI":
         # It would open, with wrong colours.
-        raise PictureError("unsupported-image", "Apple's CgBI variant of PNG")
-    with _quiet():
+        raise ImageError("unsupported-image", "Apple's CgBI variant of PNG")
+    with _warnings_silenced():
         image = _opened(data)
         if image.width * image.height > most_pixels:
-            raise PictureError(
-                "image-too-large", f"{image.width} x {image.height} px, at most {most_pixels} px are read"
-            )
+            raise ImageError("image-too-large", f"{image.width} x {image.height} px, at most {most_pixels} px are read")
         _load(image)
-        upright = _turned(image)
+        upright = _upright(image)
         try:
-            return _flattened(upright)
+            return _to_gray_or_rgb(upright)
         except (ValueError, OSError) as error:
-            raise PictureError("unsupported-image", f"{image.format} of mode {image.mode}: {error}") from error
+            raise ImageError("unsupported-image", f"{image.format} of mode {image.mode}: {error}") from error
 
 
 def _opened(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=_formats())
     except Image.DecompressionBombError as error:
-        raise PictureError("image-too-large", str(error)) from error
+        raise ImageError("image-too-large", str(error)) from error
     except UnidentifiedImageError as error:
         raise _unidentified(data) from error
-    except _DAMAGE as error:
+    except _DECODER_ERRORS as error:
         raise _damaged(error) from error
 
 
@@ -132,46 +130,46 @@ def _load(image: Image.Image) -> None:
     try:
         image.load()
     except Image.DecompressionBombError as error:
-        raise PictureError("image-too-large", str(error)) from error
-    except _DAMAGE as error:
+        raise ImageError("image-too-large", str(error)) from error
+    except _DECODER_ERRORS as error:
         raise _damaged(error) from error
 
 
-def _damaged(error: BaseException) -> PictureError:
+def _damaged(error: BaseException) -> ImageError:
     text = f"{type(error).__name__}: {str(error)[:120]}"
     if "Decompressed data too large" in text or isinstance(error, MemoryError):
-        return PictureError("image-too-large", text)
+        return ImageError("image-too-large", text)
     if isinstance(error, NotImplementedError) or "not available" in text:
-        return PictureError("unsupported-image", text)
-    return PictureError("truncated-image", f"cut or damaged ({text})")
+        return ImageError("unsupported-image", text)
+    return ImageError("truncated-image", f"cut or damaged ({text})")
 
 
-def _unidentified(data: bytes) -> PictureError:
+def _unidentified(data: bytes) -> ImageError:
     """Tell damaged pictures and pictures of other formats from what is no picture."""
     known = next((name for magic, name in _MAGICS.items() if data.startswith(magic)), None)
     if known in ("JPEG", "PNG", "GIF", "TIFF", "BMP"):
-        return PictureError("truncated-image", f"cut or damaged {known} of {len(data)} bytes")
+        return ImageError("truncated-image", f"cut or damaged {known} of {len(data)} bytes")
     if known is None and data[4:8] == b"ftyp":
         known = f"ISO media of brand {data[8:12].decode('ascii', 'replace')}"
     if known is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return PictureError("truncated-image", f"cut or damaged WebP of {len(data)} bytes")
+        return ImageError("truncated-image", f"cut or damaged WebP of {len(data)} bytes")
     if known is not None:
-        return PictureError("unsupported-image", f"{known} is not read here")
+        return ImageError("unsupported-image", f"{known} is not read here")
     markup = data[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))
-    return PictureError("not-an-image", f"not an image ({'text/html' if markup else 'unknown bytes'})")
+    return ImageError("not-an-image", f"not an image ({'text/html' if markup else 'unknown bytes'})")
 
 
-def _turned(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image) -> Image.Image:
     try:
         orientation = image.getexif().get(_ORIENTATION)
-    except _DAMAGE:
+    except _DECODER_ERRORS:
         # The pixels are whole; only what the camera said of them is not.
         orientation = None
-    turn = _UPRIGHT.get(orientation) if isinstance(orientation, int) else None
+    turn = _TRANSPOSE_OF_ORIENTATION.get(orientation) if isinstance(orientation, int) else None
     return image if turn is None else image.transpose(turn)
 
 
-def _flattened(image: Image.Image) -> Image.Image:
+def _to_gray_or_rgb(image: Image.Image) -> Image.Image:
     """To ``L`` or ``RGB``, by the rules that the module states."""
     if image.mode.startswith("I"):
         return _to_8_bits(image)
@@ -208,7 +206,7 @@ _filters: warnings.catch_warnings[None] | None = None
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _warnings_silenced() -> Iterator[None]:
     """Silence Pillow's warnings while any thread decodes: what they say is either refused here or does not matter.
 
     Filters belong to the process and not to a thread, so the first thread sets them and the last one restores them.
@@ -230,7 +228,7 @@ def _quiet() -> Iterator[None]:
                 _filters = None
 
 
-def encode(pixels: npt.NDArray[np.uint8]) -> bytes:
+def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """A PNG of the pixels; equal pixels give equal bytes with one build of Pillow.
 
     Args:

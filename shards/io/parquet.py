@@ -22,7 +22,7 @@ class Damaged(ShardError):
     """A Parquet file is cut, empty or damaged; ``found`` says how it shows."""
 
 
-def read(
+def read_table(
     path: Path, todo: str, columns: list[str] | None = None, *, what: str = "Parquet file", coded: Sequence[str] = ()
 ) -> pa.Table:
     """All rows of one file; the footer's metadata stays with the schema.
@@ -39,7 +39,7 @@ def read(
         Damaged: it is cut, empty or damaged, or lacks a column.
     """
     check_regular(path)
-    with _damage_told(path, todo, what):
+    with _damage_as_error(path, todo, what):
         held = pq.read_schema(path).names
         missing = [name for name in columns or () if name not in held]
         if missing:
@@ -53,14 +53,14 @@ def read(
     return table
 
 
-def metadata(path: Path, todo: str) -> dict[bytes, bytes]:
-    """The metadata in a file's footer; raises as `read`."""
+def read_metadata(path: Path, todo: str) -> dict[bytes, bytes]:
+    """The metadata in a file's footer; raises as `read_table`."""
     check_regular(path)
-    with _damage_told(path, todo):
+    with _damage_as_error(path, todo):
         return dict(pq.read_metadata(path).metadata or {})
 
 
-def footer(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
+def json_metadata(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
     """The JSON object under a key of a file's metadata; None where there is no such key.
 
     Raises:
@@ -78,7 +78,7 @@ def footer(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -
     return value
 
 
-def misfit(table: pa.Table, schema: pa.Schema) -> str | None:
+def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
     """In words, the first column of ``schema`` that a table lacks, or holds as something of another kind; else None.
 
     Whole numbers of any width are of one kind, and so are strings however they are encoded.
@@ -88,20 +88,22 @@ def misfit(table: pa.Table, schema: pa.Schema) -> str | None:
         if n_held != 1:
             return f"no column {field.name}" if n_held == 0 else f"{n_held} columns {field.name}"
         column = table[field.name]
-        if not (_kind(column.type) == _kind(field.type) or (field.nullable and pa.types.is_null(column.type))):
+        if not (
+            _type_class(column.type) == _type_class(field.type) or (field.nullable and pa.types.is_null(column.type))
+        ):
             return f"column {field.name}: expected {field.type}, found {column.type}"
         if column.null_count and not field.nullable:
             return f"column {field.name}: {column.null_count} values are missing"
     return None
 
 
-def fitted(table: pa.Table, schema: pa.Schema, path: Path, what: str, todo: str) -> pa.Table:
+def cast_to_schema(table: pa.Table, schema: pa.Schema, path: Path, what: str, todo: str) -> pa.Table:
     """The columns of ``schema`` in its order and types, without metadata.
 
     Raises:
-        Damaged: `misfit`, or a number that is too large for its column.
+        Damaged: `schema_mismatch`, or a number that is too large for its column.
     """
-    wrong = misfit(table, schema)
+    wrong = schema_mismatch(table, schema)
     if wrong is None:
         try:
             return table.replace_schema_metadata(None).select(schema.names).cast(schema)
@@ -110,21 +112,21 @@ def fitted(table: pa.Table, schema: pa.Schema, path: Path, what: str, todo: str)
     raise Damaged(f"its content is no {what} ({wrong})", shard=str(path), todo=todo)
 
 
-def _kind(of: pa.DataType) -> Any:
+def _type_class(of: pa.DataType) -> Any:
     if pa.types.is_dictionary(of):
         of = of.value_type
     if pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of):
         return "text"
     if pa.types.is_list(of) or pa.types.is_large_list(of):
-        return ("list", _kind(of.value_type))
+        return ("list", _type_class(of.value_type))
     if pa.types.is_struct(of):
-        return ("struct", *((field.name, _kind(field.type)) for field in of))
+        return ("struct", *((field.name, _type_class(field.type)) for field in of))
     kinds = {"whole": pa.types.is_integer, "real": pa.types.is_floating, "truth": pa.types.is_boolean}
     return next((name for name, holds in kinds.items() if holds(of)), str(of))
 
 
 @contextmanager
-def _damage_told(path: Path, todo: str, what: str = "Parquet file") -> Iterator[None]:
+def _damage_as_error(path: Path, todo: str, what: str = "Parquet file") -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, PermissionError, UnicodeEncodeError, ShardError):  # its name may be no UTF-8

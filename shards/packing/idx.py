@@ -23,7 +23,7 @@ from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index
 from shards.io import shard_set
 from shards.io.atomic import atomic_folder, write_bytes
-from shards.io.images import encode
+from shards.io.images import encode_png
 from shards.io.regular_files import open_regular
 from shards.member_names import storable
 from shards.packing.imagefolder import check_paths
@@ -164,7 +164,7 @@ def _write_store(
     turn = permutation(seed, "order of the store", 0, len(codes))
     codes, places = codes[turn], places[turn]
     samples = (
-        [(f"{_key(sources[code], 'train', place)}.png", encode(training[sources[code]].images[place]))]
+        [(f"{_key(sources[code], 'train', place)}.png", encode_png(training[sources[code]].images[place]))]
         for code, place in zip(codes, places)
     )
     write_shards(folder, samples, shard_size=shard_size)
@@ -176,7 +176,7 @@ def _write_store(
 def _labelled(name: str, origin: str, source: IdxSplit, places: Places) -> Iterator[Sample]:
     for place in places:
         key = _key(name, origin, place)
-        yield [(f"{key}.png", encode(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
+        yield [(f"{key}.png", encode_png(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
 
 
 def _key(name: str, split: str, place: int) -> str:

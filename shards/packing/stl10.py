@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shards.errors import Misuse, ShardError
 from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
-from shards.io.images import encode
+from shards.io.images import encode_png
 from shards.io.regular_files import read_regular
 from shards.packing.imagefolder import check_paths
 from shards.packing.splits import split_train_val
@@ -76,14 +76,14 @@ def pack_stl10(
 
 def _unlabelled(planes: Planes) -> Iterator[Sample]:
     for row in range(len(planes)):
-        yield [(f"unlabeled/{row:06d}.png", encode(pixels(planes[row])))]
+        yield [(f"unlabeled/{row:06d}.png", encode_png(pixels(planes[row])))]
 
 
 def _labelled(part: str, images: LabelledPart, rows: Rows) -> Iterator[Sample]:
     for row in rows.tolist():
         key = f"{part}/{row:06d}"
         yield [
-            (f"{key}.png", encode(pixels(images.planes[row]))),
+            (f"{key}.png", encode_png(pixels(images.planes[row]))),
             (f"{key}.cls", b"%d" % images.labels[row]),
         ]
 

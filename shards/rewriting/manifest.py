@@ -30,7 +30,7 @@ def read_manifest(path: Path) -> pa.Table:
     todo = "write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'"
     parts = _parts(path) if path.is_dir() else [path]
     try:
-        held = [parquet.read(part, todo) for part in parts]
+        held = [parquet.read_table(part, todo) for part in parts]
         return pa.concat_tables(held) if len(held) > 1 else held[0]
     except FileNotFoundError as error:
         raise ShardError("no such manifest", shard=str(path), todo="check the path") from error

@@ -135,8 +135,8 @@ def _manifest_faults(folder: Path) -> Iterator[str]:
 
 def _sources(folder: Path) -> pa.Table:
     """Where each sample came from: columns ``shard`` and ``key``, strings."""
-    held = parquet.fitted(
-        parquet.read(folder / INDEX, _TODO), _SOURCES, folder / INDEX, "index of a curated set", _TODO
+    held = parquet.cast_to_schema(
+        parquet.read_table(folder / INDEX, _TODO), _SOURCES, folder / INDEX, "index of a curated set", _TODO
     )
     return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
 

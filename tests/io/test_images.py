@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from shards.faults import KINDS
-from shards.io.images import BACKGROUND, MOST_PIXELS, PictureError, decode
+from shards.io.images import BACKGROUND, MOST_PIXELS, ImageError, decode
 
 IMAGES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "images"
 with_material = pytest.mark.skipif(not IMAGES.is_dir(), reason=f"no test material at {IMAGES}")
@@ -73,12 +73,12 @@ def outcome(data: bytes) -> str:
     """The mode of the picture, or the kind of what is wrong."""
     try:
         return decode(data, most_pixels=1 << 20).mode
-    except PictureError as error:
+    except ImageError as error:
         return error.kind
 
 
 def refused(data: bytes) -> tuple[str, str]:
-    with pytest.raises(PictureError) as caught:
+    with pytest.raises(ImageError) as caught:
         decode(data)
     assert str(caught.value) == f"{caught.value.kind}: {caught.value.detail}"
     return caught.value.kind, caught.value.detail
@@ -184,7 +184,7 @@ class TestRefusals:
     def test_the_pixel_limit_is_exact(self) -> None:
         data = encoded(Image.new("L", (10, 10)))
         assert decode(data, most_pixels=100).size == (10, 10)
-        with pytest.raises(PictureError, match=r"image-too-large: 10 x 10 px, at most 99 px are read"):
+        with pytest.raises(ImageError, match=r"image-too-large: 10 x 10 px, at most 99 px are read"):
             decode(data, most_pixels=99)
 
     @pytest.mark.parametrize("width", [MOST_PIXELS + 1, 2 * MOST_PIXELS + 1])

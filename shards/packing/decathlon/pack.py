@@ -24,7 +24,7 @@ from shards.indexing import domains, index
 from shards.indexing.domains import Domains
 from shards.io import shard_set
 from shards.io.atomic import atomic_folder
-from shards.io.images import PictureError, decode
+from shards.io.images import ImageError, decode
 from shards.io.json_files import write_json
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
@@ -263,7 +263,7 @@ def _images(
 def _is_readable(data: bytes, file: str, size: list[int], findings: Findings) -> bool:
     try:
         picture = decode(data)
-    except PictureError as error:
+    except ImageError as error:
         findings.faults.append(Fault(error.kind, file, None, None, error.detail))
         return False
     if sorted(picture.size) != sorted(size):  # which is which depends on how the annotator's reader turned it
