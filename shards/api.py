@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shards import store, stream
+from shards.arrays import Int64Array
 from shards.errors import Misuse
 from shards.indexing import index as indexes
 from shards.indexing.index import Index, Report
@@ -106,7 +106,7 @@ def report_path(place: Path) -> Path:
     return place.with_name(f"{place.stem}.report.json")
 
 
-def samples(index: Index, rows: npt.NDArray[np.int64] | None = None) -> Iterator[dict[str, Any]]:
+def samples(index: Index, rows: Int64Array | None = None) -> Iterator[dict[str, Any]]:
     """Whole samples as webdataset has them: ``{"__key__": ..., "jpg": bytes, ...}``, every member included.
 
     Args:

@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
+from shards.arrays import Int64Array
 
 #: Consecutive kept rows that stay close together, so that reads are sequential runs.
 BLOCK_ROWS = 1024
@@ -27,12 +27,12 @@ def random_bits(seed: int, purpose: str, number: int, count: int) -> npt.NDArray
     return np.random.Philox(key=np.frombuffer(digest, dtype="<u8")).random_raw(count)
 
 
-def permutation(seed: int, purpose: str, number: int, count: int) -> Rows:
+def permutation(seed: int, purpose: str, number: int, count: int) -> Int64Array:
     """A permutation of ``range(count)``, int64, by the same key as `random_bits`."""
     return np.argsort(random_bits(seed, purpose, number, count), kind="stable").astype(np.int64)
 
 
-def epoch_order(rows: Rows, seed: int, epoch: int) -> Rows:
+def epoch_order(rows: Int64Array, seed: int, epoch: int) -> Int64Array:
     """Permute blocks of 1,024 consecutive rows, then shuffle rows inside windows of 16 blocks.
 
     Up to 16,384 rows are one window, and so fully permuted.
@@ -50,7 +50,7 @@ def epoch_order(rows: Rows, seed: int, epoch: int) -> Rows:
     return np.asarray(rows[np.lexsort((keys, block // WINDOW_BLOCKS))], dtype=np.int64)
 
 
-def shard_order(rows: Rows, shards: npt.NDArray[np.integer], seed: int, epoch: int) -> Rows:
+def shard_order(rows: Int64Array, shards: npt.NDArray[np.integer], seed: int, epoch: int) -> Int64Array:
     """Permute shards, then shuffle rows inside each: for shards that can only be read from end to end.
 
     Args:

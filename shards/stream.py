@@ -14,11 +14,10 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any, BinaryIO, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shards import shuffle
+from shards.arrays import Int64Array
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
 from shards.indexing.members import (
@@ -34,7 +33,6 @@ from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompre
 from shards.io.shard_set import locate
 from shards.tar.walk import FILE
 
-Rows = npt.NDArray[np.int64]
 Loaded = TypeVar("Loaded")
 
 #: A sample as webdataset shapes it: ``__key__``, ``__url__``, ``__row__`` and one entry an extension, with bytes.
@@ -46,7 +44,7 @@ _COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
 
 
 def image_batches(
-    index: Index, rows_of_batches: Sequence[Rows], load: Callable[[list[Sample]], Loaded], *, workers: int
+    index: Index, rows_of_batches: Sequence[Int64Array], load: Callable[[list[Sample]], Loaded], *, workers: int
 ) -> Generator[Loaded]:
     """Yield ``load(samples)`` for every batch, in the order given, whatever the number of workers.
 
@@ -82,7 +80,7 @@ def image_batches(
 
 
 def _loader(
-    index: Index, rows_of_batches: Sequence[Rows], load: Callable[[list[Sample]], Loaded], workers: int
+    index: Index, rows_of_batches: Sequence[Int64Array], load: Callable[[list[Sample]], Loaded], workers: int
 ) -> Iterator[Any]:
     """What `_load` yields, batch by batch in their order; pickled where it comes from a worker."""
     import webdataset
@@ -104,7 +102,7 @@ def _lost(number: int, found: tuple[int, Any] | None) -> ShardError:
     return ShardError("the loader lost a batch", expected=f"batch {number}", found=what, todo=todo)
 
 
-def samples(index: Index, rows: Rows) -> Iterator[Sample]:
+def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
     """Yield whole samples, all members included, in the order of ``rows``.
 
     The last of two members with one extension counts; a sparse member is left out; a hard link has its target's bytes.
@@ -152,7 +150,7 @@ def is_streamed(index: Index) -> bool:
     return bool(_streamed_shards(index))
 
 
-def streamed_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
+def streamed_order(index: Index, rows: Int64Array, seed: int, epoch: int) -> Int64Array:
     """The epoch's order for a store that is streamed: shards permuted, rows shuffled inside each.
 
     A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
@@ -160,7 +158,7 @@ def streamed_order(index: Index, rows: Rows, seed: int, epoch: int) -> Rows:
     return shuffle.shard_order(rows, index.shard_numbers[rows], seed, epoch)
 
 
-def _batches_of_worker(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[tuple[int, list[Sample]]]:
+def _batches_of_worker(index: Index, rows_of_batches: Sequence[Int64Array]) -> Iterator[tuple[int, list[Sample]]]:
     """The source stage: worker w of W makes the batches w, w + W, w + 2W ..., which the loader hands out in turn."""
     from webdataset.utils import pytorch_worker_info
 
@@ -197,7 +195,7 @@ def _unchanged(loaded: Loaded) -> Loaded:
     return loaded
 
 
-def _index_rows(index: Index, rows_of_batches: Sequence[Rows]) -> Iterator[IndexRow]:
+def _index_rows(index: Index, rows_of_batches: Sequence[Int64Array]) -> Iterator[IndexRow]:
     table = index.table.select(_COLUMNS)
     for rows in rows_of_batches:
         yield from zip(rows.tolist(), table.take(pa.array(rows, pa.int64())).to_pylist())

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The floors of each package, lowest first: a module imports from its own folder and from lower floors only.
 FLOORS: dict[str, tuple[set[str], ...]] = {
     "shards": (
-        {"errors", "faults", "member_names", "shuffle"},
+        {"errors", "faults", "arrays", "member_names", "shuffle"},
         *({"io"}, {"tar"}, {"indexing"}, {"stream"}, {"rewriting"}, {"packing"}, {"store"}, {"api"}),
     ),
     "curate": (

@@ -11,19 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import BoolArray, Int64Array, UInt8Array
 from shards.indexing.sample import image_rank
 from shards.indexing.schema import ROW
 from shards.member_names import RESERVED
 from shards.tar.bulk_walk import MemberRun
 from shards.tar.walk import FOLDER, Member
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
 
@@ -71,13 +67,13 @@ def _is_passed_over(member: Member) -> bool:
     return member.kind == FOLDER and member.name.isascii()
 
 
-def _trimmed(fields: Bytes) -> Bytes:
+def _trimmed(fields: UInt8Array) -> UInt8Array:
     """Name fields without the columns that no name reaches."""
     reached = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
     return fields[:, : int(reached[-1]) + 1] if reached.size else fields[:, :1]
 
 
-def _need_exact_walk(fields: Bytes) -> bool:
+def _need_exact_walk(fields: UInt8Array) -> bool:
     """Whether a name is not ASCII, may be unsafe or hidden, or has what the pattern of keys treats in its own way."""
     is_dot, is_end = fields == _DOT, fields == 0
     return bool(
@@ -90,24 +86,24 @@ def _need_exact_walk(fields: Bytes) -> bool:
     )
 
 
-def _key_ends(fields: Bytes) -> Ints | None:
+def _key_ends(fields: UInt8Array) -> Int64Array | None:
     """Where each key ends: the first dot of the base name; None where a name has none, or begins with it there."""
     columns, is_slash = np.arange(fields.shape[1]), fields == _SLASH
     base = np.where(is_slash, columns + 1, 0).max(axis=1) if is_slash.any() else np.zeros(len(fields), np.int64)
     dots = (fields == _DOT) & (columns >= base[:, None])
-    stops: Ints = dots.argmax(axis=1)
+    stops: Int64Array = dots.argmax(axis=1)
     return stops if (stops > base).all() else None
 
 
-def _same_keys(fields: Bytes, stops: Ints) -> Mask:
+def _same_keys(fields: UInt8Array, stops: Int64Array) -> BoolArray:
     """Shape (n - 1,): which members have the key of the one before."""
     behind = np.arange(fields.shape[1]) > stops[1:, None]
     # A key may go on where another ends: "data.v1/0001" begins with "data.", and is not "data".
-    same: Mask = ((fields[1:] == fields[:-1]) | behind).all(axis=1) & (stops[1:] == stops[:-1])
+    same: BoolArray = ((fields[1:] == fields[:-1]) | behind).all(axis=1) & (stops[1:] == stops[:-1])
     return same
 
 
-def _slices(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
+def _slices(fields: UInt8Array, begins: Int64Array, stops: Int64Array) -> pa.StringArray:
     """The pieces of ASCII fields from ``begins`` up to ``stops``."""
     columns = np.arange(fields.shape[1])
     letters = fields[(columns >= begins[:, None]) & (columns < stops[:, None])]
@@ -115,7 +111,9 @@ def _slices(fields: Bytes, begins: Ints, stops: Ints) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(fields), pa.py_buffer(offsets), pa.py_buffer(letters))
 
 
-def _images(extensions: pa.DictionaryArray, first: Ints, last: Ints, wanted: str | None) -> Ints | None:
+def _images(
+    extensions: pa.DictionaryArray, first: Int64Array, last: Int64Array, wanted: str | None
+) -> Int64Array | None:
     """The place of each sample's image; None where one has none or several, or an extension twice or reserved."""
     known = extensions.dictionary.to_pylist()
     if not RESERVED.isdisjoint(known):

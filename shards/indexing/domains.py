@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shards.arrays import BoolArray
 from shards.errors import Misuse, ShardError
 from shards.indexing.index import Index
 from shards.io import parquet, remote
@@ -43,7 +44,7 @@ class Domains:
     names: tuple[str, ...]
     codes: npt.NDArray[np.int32]
 
-    def own(self, name: str) -> npt.NDArray[np.bool_]:
+    def own(self, name: str) -> BoolArray:
         """Shape (rows,): whether a row is of the domain ``name``.
 
         Raises:

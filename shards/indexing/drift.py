@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from shards.arrays import Int64Array
 from shards.errors import ShardsChanged
 from shards.indexing.extents import byte_extents
 from shards.indexing.index import Index
@@ -17,8 +18,6 @@ from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
 from shards.tar.header_chain import headers_checksum
-
-Places = npt.NDArray[np.int64]
 
 
 def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int) -> None:
@@ -35,7 +34,7 @@ def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int)
         pass
 
 
-def _check(root: str, item: tuple[Shard, Places, Places]) -> None:
+def _check(root: str, item: tuple[Shard, Int64Array, Int64Array]) -> None:
     shard, starts, sizes = item
     location = locate(root, shard.path)
     if remote.is_url(location):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.tar.header import BLOCK
 
-Places = npt.NDArray[np.int64]
 
-
-def padded_sizes(sizes: Places) -> Places:
+def padded_sizes(sizes: Int64Array) -> Int64Array:
     """Sizes rounded up to whole blocks: a sample at the end of a cut tar may lack its padding."""
     return sizes + -sizes % BLOCK
 
 
-def byte_extents(samples: pa.Table) -> tuple[Places, Places]:
+def byte_extents(samples: pa.Table) -> tuple[Int64Array, Int64Array]:
     """Start and size of every run of bytes, in the order of the samples; most samples are one run."""
     offsets, sizes = samples["offset"].to_numpy(), samples["size"].to_numpy()
     apart = np.flatnonzero(samples["extents"].is_valid().to_numpy())

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from shards.arrays import Int64Array
 from shards.errors import Misuse, NotShards, RootDiffers, ShardError, ShardsChanged
 from shards.faults import Fault
 from shards.indexing.scan import Scan, Shard, scan_shard
@@ -283,7 +284,7 @@ def _impossible(index: Index) -> str:
     return _impossible_extents(index.table["extents"], limits)
 
 
-def _impossible_extents(column: pa.ChunkedArray, limits: npt.NDArray[np.int64]) -> str:
+def _impossible_extents(column: pa.ChunkedArray, limits: Int64Array) -> str:
     """As `_impossible`, for the pieces of samples that lie apart."""
     apart = np.flatnonzero(column.is_valid().to_numpy())
     held = column.take(pa.array(apart)).combine_chunks()

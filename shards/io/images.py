@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
+
+from shards.arrays import UInt8Array
 
 #: What shows through transparent pixels: white, as on a page.
 BACKGROUND = 255
@@ -228,7 +229,7 @@ def _warnings_silenced() -> Iterator[None]:
                 _filters = None
 
 
-def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def encode_png(pixels: UInt8Array) -> bytes:
     """A PNG of the pixels; equal pixels give equal bytes with one build of Pillow.
 
     Args:

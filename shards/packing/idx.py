@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
+from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index
 from shards.io import shard_set
@@ -34,8 +34,6 @@ from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 OWN, MNIST, SHARE = 10_000, 60_000, 6
 #: Of these, val has a tenth, and no more than this.
 MOST_VAL = 1_000
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,9 @@ class IdxReport:
 class TrainingSplit:
     """Where a set's own training images go, as places in it: no place is in two parts, each part is shuffled."""
 
-    train: Places
-    val: Places
-    store: Places
+    train: Int64Array
+    val: Int64Array
+    store: Int64Array
 
 
 def pack_idx(
@@ -147,16 +145,16 @@ def _named(sets: Sequence[Path], own: str, take: Limits) -> dict[str, Path]:
     return named
 
 
-def _store_images(name: str, split: IdxSplit, take: Limits, seed: int) -> Places:
+def _store_images(name: str, split: IdxSplit, take: Limits, seed: int) -> Int64Array:
     return _shuffled(len(split.images), f"images of {name!r}", seed)[: take.store]
 
 
-def _shuffled(count: int, purpose: str, seed: int) -> Places:
+def _shuffled(count: int, purpose: str, seed: int) -> Int64Array:
     return permutation(seed, purpose, 0, count)
 
 
 def _write_store(
-    folder: Path, training: dict[str, IdxSplit], chosen: dict[str, Places], seed: int, shard_size: int
+    folder: Path, training: dict[str, IdxSplit], chosen: dict[str, Int64Array], seed: int, shard_size: int
 ) -> None:
     sources = tuple(training)
     codes = np.repeat(np.arange(len(sources), dtype=np.int32), [len(chosen[name]) for name in sources])
@@ -173,7 +171,7 @@ def _write_store(
     domains.save(made, domains.Domains(sources, codes), folder / domains.FILE_NAME)
 
 
-def _labelled(name: str, origin: str, source: IdxSplit, places: Places) -> Iterator[Sample]:
+def _labelled(name: str, origin: str, source: IdxSplit, places: Int64Array) -> Iterator[Sample]:
     for place in places:
         key = _key(name, origin, place)
         yield [(f"{key}.png", encode_png(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
@@ -187,8 +185,6 @@ def _stem(name: str) -> str:
     # A dot would end the key.
     return name.replace(".", "_")
 
-
-Bytes = npt.NDArray[np.uint8]
 
 #: Type of an IDX element: unsigned byte.
 _UBYTE = 0x08
@@ -206,8 +202,8 @@ class IdxSplit:
         labels: shape (n,), uint8.
     """
 
-    images: Bytes
-    labels: Bytes
+    images: UInt8Array
+    labels: UInt8Array
 
 
 def read_split(folder: Path, split: str) -> IdxSplit:
@@ -228,7 +224,7 @@ def read_split(folder: Path, split: str) -> IdxSplit:
     return IdxSplit(images, labels)
 
 
-def read(path: Path, sides: int) -> Bytes:
+def read(path: Path, sides: int) -> UInt8Array:
     """The array of an IDX file of unsigned bytes with ``sides`` dimensions, none of them 0.
 
     Raises:
@@ -246,7 +242,7 @@ def read(path: Path, sides: int) -> Bytes:
         raise _wrong(path, f"cut or damaged gzip ({error})") from error
 
 
-def _read(file: BinaryIO, path: Path, sides: int) -> Bytes:
+def _read(file: BinaryIO, path: Path, sides: int) -> UInt8Array:
     expected = bytes([0, 0, _UBYTE, sides])
     head = file.read(4 + 4 * sides)
     if head[:4] != expected:

@@ -6,12 +6,12 @@ Owns how many rows a class gives and which; reading and writing them is left to 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from shards.shuffle import Rows, permutation
+from shards.arrays import Int64Array
+from shards.shuffle import permutation
 
 
-def split_train_val(labels: npt.NDArray[np.int64], size: int | None, seed: int) -> tuple[Rows, Rows]:
+def split_train_val(labels: Int64Array, size: int | None, seed: int) -> tuple[Int64Array, Int64Array]:
     """Train and val rows, disjoint, each sorted.
 
     Every class gives as many rows as every other, as far as it has them (METHOD.md section 7), and its
@@ -27,7 +27,7 @@ def split_train_val(labels: npt.NDArray[np.int64], size: int | None, seed: int) 
     (2, 2, 0)
     """
     classes, counts = np.unique(labels[labels >= 0], return_counts=True)
-    parts: tuple[list[Rows], list[Rows]] = ([], [])
+    parts: tuple[list[Int64Array], list[Int64Array]] = ([], [])
     larger = 0  # the half that gets the odd row, in turn
     for label, wanted in zip(classes.tolist(), even_shares(counts, size).tolist(), strict=True):
         rows = np.flatnonzero(labels == label)
@@ -40,7 +40,7 @@ def split_train_val(labels: npt.NDArray[np.int64], size: int | None, seed: int) 
     return train, val
 
 
-def even_shares(counts: npt.NDArray[np.int64], size: int | None) -> npt.NDArray[np.int64]:
+def even_shares(counts: Int64Array, size: int | None) -> Int64Array:
     """How many of its ``counts`` rows each class gives so that all give ``size`` together, as evenly as can be.
 
     A class that has fewer than the others give gives all; what an even division leaves over goes to the first classes

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
 from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
@@ -18,7 +18,6 @@ from shards.io.regular_files import read_regular
 from shards.packing.imagefolder import check_paths
 from shards.packing.splits import split_train_val
 from shards.packing.target import shuffled, write_target
-from shards.shuffle import Rows
 from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 
 
@@ -74,12 +73,12 @@ def pack_stl10(
     return Stl10Report(0 if unlabelled is None else len(unlabelled), counts, classes, tuple(notes))
 
 
-def _unlabelled(planes: Planes) -> Iterator[Sample]:
+def _unlabelled(planes: UInt8Array) -> Iterator[Sample]:
     for row in range(len(planes)):
         yield [(f"unlabeled/{row:06d}.png", encode_png(pixels(planes[row])))]
 
 
-def _labelled(part: str, images: LabelledPart, rows: Rows) -> Iterator[Sample]:
+def _labelled(part: str, images: LabelledPart, rows: Int64Array) -> Iterator[Sample]:
     for row in rows.tolist():
         key = f"{part}/{row:06d}"
         yield [
@@ -99,8 +98,6 @@ _FILES = {"class_names.txt", "fold_indices.txt", "unlabeled_X.bin"} | {
 }
 _NUMBER = re.compile("[0-9]{1,9}")
 
-Planes = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True)
 class LabelledPart:
@@ -111,8 +108,8 @@ class LabelledPart:
         labels: shape (n,), int64, from 0.
     """
 
-    planes: Planes
-    labels: npt.NDArray[np.int64]
+    planes: UInt8Array
+    labels: Int64Array
 
 
 def locate(folder: Path) -> Path:
@@ -131,7 +128,7 @@ def other_files(folder: Path) -> PassedOver:
     return walk_folder(folder, _FILES.__contains__)[1]
 
 
-def pixels(planes: Planes) -> Planes:
+def pixels(planes: UInt8Array) -> UInt8Array:
     """Shape (3, 96, 96) as stored -> (96, 96, 3): rows, columns, RGB."""
     return np.ascontiguousarray(planes.transpose(2, 1, 0))
 
@@ -155,7 +152,7 @@ def read_labelled(folder: Path, part: str) -> LabelledPart:
     return LabelledPart(planes, labels)
 
 
-def read_unlabelled(folder: Path) -> Planes | None:
+def read_unlabelled(folder: Path) -> UInt8Array | None:
     """The unlabelled images, shape (n, 3, 96, 96), uint8, as stored; None where the file is not there.
 
     Raises:
@@ -165,7 +162,7 @@ def read_unlabelled(folder: Path) -> Planes | None:
     return map_images(path) if path.exists() else None
 
 
-def map_images(path: Path) -> Planes:
+def map_images(path: Path) -> UInt8Array:
     """Map a file of images; nothing is read before it is used.
 
     Returns:
@@ -195,7 +192,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def read_fold(folder: Path, number: int, n_images: int) -> npt.NDArray[np.int64]:
+def read_fold(folder: Path, number: int, n_images: int) -> Int64Array:
     """The train images of one of the predefined folds, int64, sorted.
 
     Args:

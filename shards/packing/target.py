@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
+from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.io.atomic import write_bytes
-from shards.shuffle import Rows, permutation
+from shards.shuffle import permutation
 from shards.tar.writer import Sample, write_shards
 
 SPLITS = ("train", "val", "test")
@@ -43,7 +44,7 @@ def class_lines(classes: Sequence[str], place: str) -> bytes:
     return "".join(f"{name}\n" for name in classes).encode("utf-8", "surrogateescape")
 
 
-def shuffled(rows: Rows, split: str, seed: int) -> Rows:
+def shuffled(rows: Int64Array, split: str, seed: int) -> Int64Array:
     """The rows of a split in the order in which they are written: random, so that neighbours are not of one class."""
     return rows[permutation(seed, "order of split", SPLITS.index(split), len(rows))]
 

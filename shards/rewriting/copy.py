@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.indexing.extents import byte_extents, padded_sizes
 from shards.indexing.members import members_by_key, members_of_key, without_duplicates
@@ -30,8 +31,6 @@ from shards.tar.header import BLOCK
 from shards.tar.header_chain import hash_headers, may_have_duplicates
 from shards.tar.walk import FILE, HARD_LINK, Member
 from shards.tar.writer import END, member_header, padding, shard_name
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,15 @@ class WrittenShard:
     shard: Shard
     sha256: str
     xxh3: str
-    offsets: Places
-    sizes: Places
-    image_offsets: Places
+    offsets: Int64Array
+    sizes: Int64Array
+    image_offsets: Int64Array
     members: npt.NDArray[np.int32]
     new_headers: int
 
 
 #: Offsets, sizes, image offsets and members of samples that were copied, and the number of their new headers.
-CopiedSamples = tuple[Places, Places, Places, npt.NDArray[np.int32], int]
+CopiedSamples = tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.int32], int]
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def _copy_slice(root: str, draw: SourceSlice, sink: HashingWriter) -> CopiedSamp
     return offsets, new_sizes, _moved_images(draw.samples, offsets), members, 0
 
 
-def _moved_images(samples: pa.Table, offsets: Places) -> Places:
+def _moved_images(samples: pa.Table, offsets: Int64Array) -> Int64Array:
     """Where the images are now, -1 where there is none."""
     image = pc.fill_null(samples["image_offset"], -1).to_numpy()
     moved = np.where(image < 0, -1, image - samples["offset"].to_numpy() + offsets)

@@ -15,14 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shards.arrays import Int64Array, UInt8Array
 from shards.indexing.index import FILE_NAME as INDEX
 from shards.indexing.index import SCHEMA, SHARD, Index, write
 from shards.io.atomic import atomic_write_unsynced, sync_folder
 from shards.rewriting import exports, marker, plan
 from shards.rewriting.copy import WrittenShard
 from shards.rewriting.plan import OUTCOMES
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class RewritePlan:
     """
 
     plan: str
-    outcome: npt.NDArray[np.uint8]
-    kept: Rows
+    outcome: UInt8Array
+    kept: Int64Array
     held: pa.Table
     keys: pa.ChunkedArray
     shard_size: int
@@ -120,7 +119,7 @@ def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[Any]) -> pa.Array | 
     return pa.array(column) if isinstance(column, np.ndarray) else column
 
 
-def _samples_by_source(index: Index, made: Index) -> Rows:
+def _samples_by_source(index: Index, made: Index) -> Int64Array:
     """How many samples of each source shard the curated index has."""
     number = {shard.path: place for place, shard in enumerate(index.shards)}
     found = np.zeros(len(index.shards), dtype=np.int64)
@@ -129,7 +128,7 @@ def _samples_by_source(index: Index, made: Index) -> Rows:
     return found
 
 
-def _summary(counts: Rows, made: Index, written: Sequence[WrittenShard]) -> RewriteSummary:
+def _summary(counts: Int64Array, made: Index, written: Sequence[WrittenShard]) -> RewriteSummary:
     return RewriteSummary(
         len(written),
         sum(shard.shard.size for shard in written),
@@ -149,7 +148,12 @@ def _write_manifest(manifest: pa.Table, work: RewritePlan, path: Path) -> None:
 
 
 def _marker(
-    index: Index, out: Path, work: RewritePlan, summary: RewriteSummary, counts: Rows, written: Sequence[WrittenShard]
+    index: Index,
+    out: Path,
+    work: RewritePlan,
+    summary: RewriteSummary,
+    counts: Int64Array,
+    written: Sequence[WrittenShard],
 ) -> dict[str, Any]:
     """What ``curated.json`` says; FORMAT.md describes it."""
     return {
@@ -171,7 +175,7 @@ def _marker(
     }
 
 
-def _by_shard(index: Index, counts: Rows) -> dict[str, dict[str, int]]:
+def _by_shard(index: Index, counts: Int64Array) -> dict[str, dict[str, int]]:
     """Per source shard: ``in`` and every outcome."""
     lines = zip(index.shards, counts.tolist(), strict=True)
     return {shard.path: {"in": sum(line), **dict(zip(OUTCOMES, line, strict=True))} for shard, line in lines}

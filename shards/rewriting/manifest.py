@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.io import parquet
-
-Rows = npt.NDArray[np.int64]
 
 
 def read_manifest(path: Path) -> pa.Table:
@@ -46,7 +44,7 @@ def _parts(folder: Path) -> list[Path]:
     return found
 
 
-def manifest_rows(index: Index, manifest: pa.Table) -> Rows:
+def manifest_rows(index: Index, manifest: pa.Table) -> Int64Array:
     """The rows of ``index`` that ``manifest`` names.
 
     Args:
@@ -97,7 +95,7 @@ def _text(manifest: pa.Table, name: str) -> pa.ChunkedArray:
     return column.cast(pa.large_string())
 
 
-def _whole_numbers(column: pa.ChunkedArray) -> Rows:
+def _whole_numbers(column: pa.ChunkedArray) -> Int64Array:
     """A column of whole numbers as int64; also where a tool made floats of them."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise ShardError("manifest column row", expected="whole numbers", found=column.type, todo="cast it to bigint")
@@ -115,7 +113,7 @@ def _bad_line(column: str, value: Any, place: int) -> ShardError:
     return ShardError(f"manifest line {place}: {column} is {value}", todo="remove the line or fill it in")
 
 
-def _check_against(index: Index, rows: Rows, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
     """Every row exists and holds the shard and key that stand beside it."""
     outside = (rows < 0) | (rows >= len(index.table))
     if outside.any():
@@ -140,7 +138,7 @@ def _check_against(index: Index, rows: Rows, shard: pa.ChunkedArray, key: pa.Chu
             )
 
 
-def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Rows:
+def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Int64Array:
     """The row of each (shard, key)."""
     lines = pa.table({"shard": shard, "key": key, "line": np.arange(len(key))})
     held = pa.table(
@@ -162,7 +160,7 @@ def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Rows
     return np.asarray(found["row"].to_numpy(), dtype=np.int64)
 
 
-def _check_once(rows: Rows, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+def _check_once(rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
     order = np.argsort(rows, kind="stable")
     again = np.flatnonzero(np.diff(rows[order]) == 0)
     if again.size:

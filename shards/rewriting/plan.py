@@ -8,23 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards import member_names
+from shards.arrays import Int64Array, UInt8Array
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.tar.writer import END
-
-Rows = npt.NDArray[np.int64]
 
 #: What can become of a sample; the code of an outcome is its place here.
 OUTCOMES = ("kept", "pruned", "undecodable", "imageless", "unsafe")
 KEPT, PRUNED, UNDECODABLE, IMAGELESS, UNSAFE = range(len(OUTCOMES))
 
 
-def outcomes(index: Index, manifest: Rows, undecodable: Rows, *, keep_all_broken: bool) -> npt.NDArray[np.uint8]:
+def outcomes(index: Index, manifest: Int64Array, undecodable: Int64Array, *, keep_all_broken: bool) -> UInt8Array:
     """What becomes of every row: shape (n,), uint8, places in `OUTCOMES`.
 
     A sample with an unsafe name is never copied. One without an image, or whose image does not decode,
@@ -42,7 +40,7 @@ def outcomes(index: Index, manifest: Rows, undecodable: Rows, *, keep_all_broken
     return outcome
 
 
-def unsafe_rows(keys: pa.ChunkedArray) -> Rows:
+def unsafe_rows(keys: pa.ChunkedArray) -> Int64Array:
     """Rows whose members a careless extraction would write outside its folder."""
     doubtful = np.flatnonzero(pc.match_substring_regex(keys, r"^/|\.\.|\x00").to_numpy())
     unsafe = [row for row in doubtful if not member_names.is_safe(keys[int(row)].as_py())]
@@ -61,10 +59,10 @@ class NewShard:
     """One shard to write: ``rows`` (int64, increasing) in that order."""
 
     number: int
-    rows: Rows
+    rows: Int64Array
 
 
-def assign_to_shards(rows: Rows, sizes: Rows, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
+def assign_to_shards(rows: Int64Array, sizes: Int64Array, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
     """Distribute samples over new shards of at most ``shard_size`` bytes each, order kept.
 
     A sample larger than that has a shard of its own. A key never stands twice in one shard, as readers
@@ -87,7 +85,7 @@ def assign_to_shards(rows: Rows, sizes: Rows, keys: pa.ChunkedArray, shard_size:
     return shards
 
 
-def previous_with_key(keys: pa.ChunkedArray) -> Rows:
+def previous_with_key(keys: pa.ChunkedArray) -> Int64Array:
     """Shape (n,), int64: the place of the last earlier sample with the same key, -1 where there is none."""
     codes = keys.combine_chunks().dictionary_encode()
     codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
@@ -99,14 +97,14 @@ def previous_with_key(keys: pa.ChunkedArray) -> Rows:
     return previous
 
 
-def counts_by_shard(index: Index, outcome: npt.NDArray[np.uint8]) -> Rows:
+def counts_by_shard(index: Index, outcome: UInt8Array) -> Int64Array:
     """Shape (shards, outcomes), int64: how many samples of each source shard came to each outcome."""
     cells = index.shard_numbers.astype(np.int64) * len(OUTCOMES) + outcome
     counts = np.bincount(cells, minlength=len(index.shards) * len(OUTCOMES))
     return np.asarray(counts.reshape(len(index.shards), len(OUTCOMES)), dtype=np.int64)
 
 
-def check_conservation(index: Index, counts: Rows, written: Rows) -> None:
+def check_conservation(index: Index, counts: Int64Array, written: Int64Array) -> None:
     """Hold what was written against what should be: in = kept + pruned + undecodable + imageless + unsafe.
 
     Args:

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array, UInt8Array
 from shards.indexing.content import image_fault
 from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
@@ -27,7 +27,6 @@ from shards.rewriting.plan import OUTCOMES, PRUNED, UNDECODABLE
 from shards.rewriting.rewrite import plan_hash
 from shards.tar.walk import FILE
 
-Rows = npt.NDArray[np.int64]
 #: What is said, what was found, and under which name it stands.
 Recorded = tuple[str, Any, Any]
 
@@ -65,7 +64,7 @@ def set_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Itera
 
 
 def store_faults(
-    marker: dict[str, Any], made: Index, keys: pa.ChunkedArray, store: Index, rows: Rows, workers: int
+    marker: dict[str, Any], made: Index, keys: pa.ChunkedArray, store: Index, rows: Int64Array, workers: int
 ) -> Iterator[str]:
     """What a marker says and the store does not bear out, a line each.
 
@@ -125,14 +124,14 @@ def _shared_keys(index: Index) -> int:
     return int((plan.previous_with_key(index.table["key"]) >= 0).sum())
 
 
-def _same_shards(made: Index, store: Index, rows: Rows, size: Any) -> bool:
+def _same_shards(made: Index, store: Index, rows: Int64Array, size: Any) -> bool:
     """Whether shards of this size come out as they did."""
     sizes = padded_sizes(store.table["size"].take(pa.array(rows)).to_numpy())
     cut = plan.assign_to_shards(np.arange(len(rows)), sizes, made.table["key"], size)
     return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
 
 
-def _undecodable(store: Index, outcome: npt.NDArray[np.uint8], said: Rows, workers: int) -> dict[int, Rows]:
+def _undecodable(store: Index, outcome: UInt8Array, said: Int64Array, workers: int) -> dict[int, Int64Array]:
     """The rows left out that do not decode, of each shard that is said to have some."""
     items = []
     for number in np.flatnonzero(said > 0).tolist():
@@ -143,7 +142,7 @@ def _undecodable(store: Index, outcome: npt.NDArray[np.uint8], said: Rows, worke
     return dict(map_shards(partial(_undecodable_of, store.root), items, workers))
 
 
-def _undecodable_of(root: str, item: tuple[str, int, Rows, pa.Table]) -> tuple[int, Rows]:
+def _undecodable_of(root: str, item: tuple[str, int, Int64Array, pa.Table]) -> tuple[int, Int64Array]:
     path, number, rows, table = item
     with open_mapped(locate(root, path)) as source:
         bodies = ((line["image_offset"], line["image_size"]) for line in table.to_pylist())
@@ -151,7 +150,7 @@ def _undecodable_of(root: str, item: tuple[str, int, Rows, pa.Table]) -> tuple[i
     return number, rows[np.array(broken, bool)]
 
 
-def _new_headers(made: Index, store: Index, rows: Rows, renamed: bool, workers: int) -> int:
+def _new_headers(made: Index, store: Index, rows: Int64Array, renamed: bool, workers: int) -> int:
     """How many members have another header than in the store: all that were renamed, else hard links and the like."""
     if renamed:
         return int(pc.sum(made.table["members"]).as_py() or 0)

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, NoSpace, ShardError
 from shards.indexing.drift import check_sources
 from shards.indexing.extents import padded_sizes
@@ -37,8 +37,6 @@ from shards.rewriting.finalize import RewritePlan, RewriteSummary, finalize
 from shards.rewriting.manifest import manifest_rows
 from shards.rewriting.plan import KEPT, NewShard
 from shards.tar.writer import END, check_shard_size, shard_name
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def rewrite(
     manifest: pa.Table,
     out: Path,
     *,
-    undecodable: Rows | None = None,
+    undecodable: Int64Array | None = None,
     options: RewriteOptions = RewriteOptions(),
 ) -> RewriteSummary:
     """Write the samples that ``manifest`` names to ``out`` as shards, in store order, and finish it with its marker.
@@ -115,7 +113,7 @@ def _refuse_lost(out: Path) -> None:
             )
 
 
-def _make_plan(index: Index, outcome: npt.NDArray[np.uint8], options: RewriteOptions) -> RewritePlan:
+def _make_plan(index: Index, outcome: UInt8Array, options: RewriteOptions) -> RewritePlan:
     kept = np.flatnonzero(outcome == KEPT)
     if not len(kept):
         raise ShardError("nothing is kept", expected="at least one sample", found=0, todo="check the manifest")
@@ -182,7 +180,7 @@ def check_space(out: Path, needed: int) -> None:
         )
 
 
-def plan_hash(index: Index, outcome: npt.NDArray[np.uint8], size: int, rename: bool) -> str:
+def plan_hash(index: Index, outcome: UInt8Array, size: int, rename: bool) -> str:
     """What tells this rewrite from any other: store, kept rows, size of shards, names."""
     said = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
@@ -198,7 +196,7 @@ def prefix_of(shard: str) -> str:
     return next((shard[: -len(suffix)] for suffix in reversed(SUFFIXES) if lower.endswith(suffix)), shard)
 
 
-def _new_keys(index: Index, kept: Rows, keys: pa.ChunkedArray) -> pa.ChunkedArray:
+def _new_keys(index: Index, kept: Int64Array, keys: pa.ChunkedArray) -> pa.ChunkedArray:
     prefixes = [prefix_of(shard.path) for shard in index.shards]
     unsafe = next((prefix for prefix in prefixes if not is_safe(prefix)), None)
     if unsafe is not None:

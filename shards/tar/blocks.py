@@ -12,10 +12,10 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from shards.arrays import Int64Array
 from shards.tar.header import BLOCK
 
 Blocks = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
 
 _POWERS = 8 ** np.arange(10, -1, -1, dtype=np.int64)
 
@@ -31,13 +31,13 @@ def digit_values(fields: Blocks) -> Blocks:
     return np.subtract(fields.T, np.uint8(ord("0")), order="C")
 
 
-def octal_numbers(digits: Blocks) -> Places:
+def octal_numbers(digits: Blocks) -> Int64Array:
     """Shape (k, n): k <= 11 digits, the highest first -> (n,) numbers; rubbish where a digit is above 7."""
-    values: Places = _POWERS[-len(digits) :] @ digits.astype(np.int64)
+    values: Int64Array = _POWERS[-len(digits) :] @ digits.astype(np.int64)
     return values
 
 
-def concatenated_ranges(first: Places, counts: Places) -> Places:
+def concatenated_ranges(first: Int64Array, counts: Int64Array) -> Int64Array:
     """The numbers ``first[i] ... first[i] + counts[i] - 1`` for every i, one after another.
 
     >>> stretches(np.array([5, 9]), np.array([2, 3]))

@@ -14,15 +14,11 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from shards.arrays import BoolArray, Int64Array, UInt8Array
 from shards.tar.blocks import blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK, BadHeader, pax_records, until_nul
 from shards.tar.header_chain import follow_chains, guess_headers
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 #: Headers that are looked at, at first and at most, before what is found is taken; `next_lookahead` chooses between.
 MIN_LOOKAHEAD, MAX_LOOKAHEAD = 16, 1024
@@ -47,11 +43,11 @@ class MemberRun(NamedTuple):
             of its padding.
     """
 
-    names: Bytes
-    starts: Ints
-    bodies: Ints
-    sizes: Ints
-    ends: Ints
+    names: UInt8Array
+    starts: Int64Array
+    bodies: Int64Array
+    sizes: Int64Array
+    ends: Int64Array
 
 
 def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
@@ -77,7 +73,7 @@ def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterat
         done += n
 
 
-def _leading_run(data: Bytes, found: Ints) -> tuple[MemberRun, memoryview, int]:
+def _leading_run(data: UInt8Array, found: Int64Array) -> tuple[MemberRun, memoryview, int]:
     """The plain members at the beginning of the headers found, the bytes of their headers, and how many these are."""
     blocks = data.take(found, axis=0)
     sound, sizes = _parse_headers(blocks)
@@ -102,7 +98,7 @@ def next_lookahead(n_headers: int, n_members: int) -> int:
     return min(4 * n_headers, MAX_LOOKAHEAD) if 4 * n_members >= n_headers else MIN_LOOKAHEAD
 
 
-def decode_names(fields: Bytes) -> list[str]:
+def decode_names(fields: UInt8Array) -> list[str]:
     """Shape (n, 100), name fields -> names, decoded as UTF-8 with ``surrogateescape``."""
     raw: list[bytes] = fields.view(f"S{NAME_BYTES}")[:, 0].tolist()
     joined = b"\n".join(raw)
@@ -114,7 +110,7 @@ def decode_names(fields: Bytes) -> list[str]:
     return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
 
 
-def _header_blocks(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
+def _header_blocks(buffer: bytes | mmap.mmap, place: int, most: int) -> Int64Array:
     """The numbers of up to ``most`` blocks to which the sizes of headers lead; nothing is judged yet."""
     places = []
     # What is no number to Python is none to `_parse_headers`; the block with it comes last, and is no part of the run.
@@ -126,7 +122,7 @@ def _header_blocks(buffer: bytes | mmap.mmap, place: int, most: int) -> Ints:
     return found[: _n_leading_true((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
 
 
-def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: Bytes, first: int) -> Ints:
+def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: UInt8Array, first: int) -> Int64Array:
     """As `_header_blocks`, for a long way, along many chains at once, as far as they meet."""
     beginnings = guess_headers(data, first)
     steps = follow_chains(data, beginnings[:-1], beginnings[1:])
@@ -134,23 +130,23 @@ def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: Bytes, first: int) -> 
     return found if len(found) else _header_blocks(buffer, first * BLOCK, MAX_LOOKAHEAD)
 
 
-def _n_leading_true(mask: Mask) -> int:
+def _n_leading_true(mask: BoolArray) -> int:
     """How many are true before the first that is not."""
     return len(mask) if mask.all() else int(mask.argmin())
 
 
-def _parse_headers(blocks: Bytes) -> tuple[Mask, Ints]:
+def _parse_headers(blocks: UInt8Array) -> tuple[BoolArray, Int64Array]:
     """Shape (n, 512) -> (n,), (n,): which are headers with plain digits, a checksum that holds and no prefix; sizes."""
     size, checksum = digit_values(blocks[:, 124:135]), digit_values(blocks[:, 148:154])
     total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
     field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
-    sound: Mask = octal_numbers(checksum) == total - field + 8 * ord(" ")
+    sound: BoolArray = octal_numbers(checksum) == total - field + 8 * ord(" ")
     sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
     sound &= ((blocks[:, 135] == 0) | (blocks[:, 135] == ord(" "))) & (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
     return sound, octal_numbers(size)
 
 
-def _ignorable_pax(data: Bytes, blocks: Bytes, found: Ints, sizes: Ints) -> Mask:
+def _ignorable_pax(data: UInt8Array, blocks: UInt8Array, found: Int64Array, sizes: Int64Array) -> BoolArray:
     """Shape (n,): which blocks are PAX headers whose records leave name, size and kind alone."""
     harmless = np.zeros(len(blocks), np.bool_)
     rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _MAX_PAX_BYTES))

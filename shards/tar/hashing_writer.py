@@ -15,7 +15,8 @@ from typing import BinaryIO
 import numpy as np
 import xxhash
 
-from shards.tar.blocks import Blocks, Places
+from shards.arrays import Int64Array
+from shards.tar.blocks import Blocks
 from shards.tar.header import BLOCK
 
 _CHUNK = 1 << 20
@@ -46,7 +47,7 @@ class HashingWriter:
             self._advance(step)
             done += step
 
-    def write_blocks(self, blocks: Blocks, numbers: Places) -> None:
+    def write_blocks(self, blocks: Blocks, numbers: Int64Array) -> None:
         """Append blocks by their numbers; what was put before must end at the end of a block."""
         done = 0
         while done < len(numbers):

@@ -11,10 +11,10 @@ import mmap
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
-from shards.tar.blocks import Blocks, Places, blocks_of, concatenated_ranges, digit_values, octal_numbers
+from shards.arrays import BoolArray, Int64Array
+from shards.tar.blocks import Blocks, blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK
 
 _FILE, _EXTENSION, _BODILESS = 1, 2, 3
@@ -29,7 +29,7 @@ _MAX_CHAINS, _CHAIN_BLOCKS, _SEARCH_BLOCKS = 256, 512, 64
 _LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
 
 
-def hash_headers(blocks: Blocks, first: Places, counts: Places, digest: xxhash.xxh3_64) -> bool:
+def hash_headers(blocks: Blocks, first: Int64Array, counts: Int64Array, digest: xxhash.xxh3_64) -> bool:
     """Feed the headers of runs of whole members to ``digest``; False, with part of them fed, where only a walk can.
 
     Args:
@@ -44,7 +44,7 @@ def hash_headers(blocks: Blocks, first: Places, counts: Places, digest: xxhash.x
     return True
 
 
-def header_blocks(blocks: Blocks, first: Places, counts: Places) -> Blocks | None:
+def header_blocks(blocks: Blocks, first: Int64Array, counts: Int64Array) -> Blocks | None:
     """The header blocks of runs of whole members, bodies of extension headers included, run after run.
 
     Args:
@@ -85,13 +85,13 @@ class ChainedHeaders(NamedTuple):
         counts: shape (n,), int64: its blocks, the body of an extension header among them.
     """
 
-    arrived: npt.NDArray[np.bool_]
-    chains: Places
-    places: Places
-    counts: Places
+    arrived: BoolArray
+    chains: Int64Array
+    places: Int64Array
+    counts: Int64Array
 
 
-def follow_chains(blocks: Blocks, first: Places, stops: Places) -> ChainedHeaders:
+def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> ChainedHeaders:
     """Go from ``first[i]`` on to ``stops[i]`` for every i, in step; what is no plain header ends its chain.
 
     Args:
@@ -118,7 +118,7 @@ def follow_chains(blocks: Blocks, first: Places, stops: Places) -> ChainedHeader
     return ChainedHeaders(arrived, *(column[order] for column in found))
 
 
-def guess_headers(blocks: Blocks, first: int) -> Places:
+def guess_headers(blocks: Blocks, first: int) -> Int64Array:
     """Blocks at which a header seems to stand: ``first``, and one in each of the stretches that follow, if it is near.
 
     Returns:
@@ -131,7 +131,7 @@ def guess_headers(blocks: Blocks, first: int) -> Places:
     return np.concatenate(([first], (begins + seems.argmax(axis=1))[seems.any(axis=1)]))
 
 
-def may_have_duplicates(blocks: Blocks, first: Places, counts: Places) -> bool:
+def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -> bool:
     """Whether two members of these runs may have one name, but for case; long names that begin alike may, too.
 
     Args:
@@ -151,7 +151,7 @@ def _until_nul(fields: Blocks) -> Blocks:
     return fields * np.logical_and.accumulate(fields != 0, axis=1)
 
 
-def headers_checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -> str | None:
+def headers_checksum(buffer: bytes | mmap.mmap, starts: Int64Array, sizes: Int64Array) -> str | None:
     """xxh3 of all headers of a tar whose samples fill it, as `scan.state` has it; None where only a walk can tell.
 
     Args:
@@ -166,7 +166,7 @@ def headers_checksum(buffer: bytes | mmap.mmap, starts: Places, sizes: Places) -
     return None if bytes(buffer[int(ends[-1]) :]).strip(b"\0") else digest.hexdigest()
 
 
-def _parse_sizes(fields: Blocks) -> tuple[Places, npt.NDArray[np.bool_]]:
+def _parse_sizes(fields: Blocks) -> tuple[Int64Array, BoolArray]:
     """Numbers in fields of shape (n, 12): eleven octal digits and an end byte; and which fields are of that form."""
     digits, end = digit_values(fields[:, :11]), fields[:, 11]
     return octal_numbers(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))

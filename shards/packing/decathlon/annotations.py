@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.errors import Misuse, ShardError
 from shards.indexing.domains import check_name
 from shards.indexing.sample import IMAGE_SUFFIXES
@@ -57,9 +57,9 @@ class AnnotatedSplit:
     split: str
     source: str
     files: pa.StringArray
-    ids: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
+    ids: Int64Array
+    sizes: Int64Array
+    labels: Int64Array
     categories: tuple[Category, ...]
 
 
@@ -182,9 +182,7 @@ def _categories(said: dict[str, Any], source: str) -> tuple[Category, ...]:
     return found
 
 
-def _labels(
-    annotations: pa.Table, ids: pa.ChunkedArray, categories: tuple[Category, ...], source: str
-) -> npt.NDArray[np.int64]:
+def _labels(annotations: pa.Table, ids: pa.ChunkedArray, categories: tuple[Category, ...], source: str) -> Int64Array:
     """The place in ``categories`` for each image id, -1 where no annotation names it."""
     _check_unique(annotations["image_id"], "image_id of annotations", source)
     rows = pc.index_in(annotations["image_id"], ids)

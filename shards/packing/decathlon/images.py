@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import BoolArray, Int64Array
 from shards.errors import ShardError
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.folders import PassedOver, walk_folder
@@ -28,7 +28,6 @@ from shards.tar.walk import FILE, Member, walk_runs
 
 #: The bytes of an image's file, by its row in the annotations.
 ImageReader = Callable[[int], bytes]
-Ints = npt.NDArray[np.int64]
 
 
 def images_path(root: Path, domain: str) -> Path | None:
@@ -74,7 +73,7 @@ def unannotated(root: Path, domain: str, files: set[str]) -> PassedOver:
     return replace(passed_over, linked_folders=linked, others=dict(Counter(passed_over.others) + others))
 
 
-def _locate_in_tar(buffer: Buffer, split: AnnotatedSplit) -> tuple[Ints, Ints]:
+def _locate_in_tar(buffer: Buffer, split: AnnotatedSplit) -> tuple[Int64Array, Int64Array]:
     """Body and size in the tar for each file of the split; the body is -1 where the tar does not have it."""
     names, bodies, sizes = [pa.array([], pa.string())], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for piece in walk_runs(buffer, split.domain):
@@ -100,7 +99,7 @@ def _names(names: list[str]) -> pa.StringArray:
     return pa.array([name.encode("utf-8", "replace").decode() for name in plain], pa.string())
 
 
-def _check_present(there: npt.NDArray[np.bool_], split: AnnotatedSplit, place: Path) -> None:
+def _check_present(there: BoolArray, split: AnnotatedSplit, place: Path) -> None:
     missing = np.flatnonzero(~there)
     if len(missing):
         of, first = f"{len(missing)} of {len(there)} images of {Path(split.source).name}", split.files[missing[0]]

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.indexing import domains, index
@@ -33,7 +34,6 @@ from shards.packing.decathlon.images import images_path, open_images, unannotate
 from shards.packing.imagefolder import check_paths
 from shards.packing.splits import split_train_val
 from shards.packing.target import shuffled, write_counted, write_target
-from shards.shuffle import Rows
 from shards.tar.writer import SHARD_SIZE, Sample
 
 SOURCE = "imagenet12"
@@ -61,7 +61,7 @@ class Target(NamedTuple):
 
     train: AnnotatedSplit
     val: AnnotatedSplit
-    rows: dict[str, Rows]
+    rows: dict[str, Int64Array]
 
 
 @dataclass
@@ -153,7 +153,7 @@ def _target(root: Path, domain: str, size: int | None, seed: int, findings: Find
 
 def _stored(
     root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]
-) -> list[tuple[AnnotatedSplit, Rows]]:
+) -> list[tuple[AnnotatedSplit, Int64Array]]:
     """The images of the store: all of the source's, and of mixed domains those that no target uses."""
     stored = []
     for name in dict.fromkeys((source, *mix)):
@@ -203,7 +203,7 @@ def keys_of(files: pa.StringArray) -> pa.StringArray:
 
 
 def _write_store(
-    root: Path, folder: Path, stored: list[tuple[AnnotatedSplit, Rows]], findings: Findings, shard_size: int
+    root: Path, folder: Path, stored: list[tuple[AnnotatedSplit, Int64Array]], findings: Findings, shard_size: int
 ) -> dict[str, int]:
     counts = {split.domain: 0 for split, _ in stored}
 
@@ -240,7 +240,7 @@ def _write_target(
     return counts
 
 
-def _labelled(root: Path, split: AnnotatedSplit, rows: Rows, findings: Findings) -> Iterator[Sample]:
+def _labelled(root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Findings) -> Iterator[Sample]:
     for row, (name, data) in _images(root, split, rows, findings):
         key, label = name.rpartition(".")[0], int(split.labels[row])
         ids = {"image_id": int(split.ids[row]), "category_id": split.categories[label].id}
@@ -248,7 +248,7 @@ def _labelled(root: Path, split: AnnotatedSplit, rows: Rows, findings: Findings)
 
 
 def _images(
-    root: Path, split: AnnotatedSplit, rows: Rows, findings: Findings
+    root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Findings
 ) -> Iterator[tuple[int, tuple[str, bytes]]]:
     """Row, member name and bytes of every image that decodes; what is wrong with the others goes into ``findings``."""
     keys = keys_of(split.files)

@@ -10,20 +10,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from shards import stream
+from shards.arrays import Int64Array
 from shards.errors import Misuse, ShardError
 from shards.indexing import index
 from shards.io import shard_set
 from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import read_regular
 
-Ints = npt.NDArray[np.int64]
 Result = dict[str, int]
 
 
-def results(target: Path, split: str, predicted: Ints) -> list[Result]:
+def results(target: Path, split: str, predicted: Int64Array) -> list[Result]:
     """The results of one domain.
 
     Args:
@@ -52,7 +51,7 @@ def write_results(path: Path, found: Iterable[Result]) -> None:
     write_json(path, list(found))
 
 
-def image_ids(split: Path) -> Ints:
+def image_ids(split: Path) -> Int64Array:
     """Shape (n,), int64: the original image id of each sample of a packed split, in stored order.
 
     Raises:
@@ -62,7 +61,7 @@ def image_ids(split: Path) -> Ints:
     return np.array([_image_id(sample, split) for sample in stream.samples(opened, np.arange(len(opened)))], np.int64)
 
 
-def category_ids(target: Path) -> Ints:
+def category_ids(target: Path) -> Int64Array:
     """Shape (classes,), int64: the original category id of each class.
 
     Raises:
