@@ -55,4 +55,4 @@ def test_the_example_row_and_shard_are_what_an_index_of_these_samples_holds(tmp_
 
 def test_the_files_listed_are_those_of_a_curated_set() -> None:
     listed = first_cells(section("Curated shard set"))
-    assert {marker.MARKER, marker.BEGUN, marker.MANIFEST, "index.parquet", "sizes.json", "__len__"} < set(listed)
+    assert {marker.MARKER, marker.IN_PROGRESS, marker.MANIFEST, "index.parquet", "sizes.json", "__len__"} < set(listed)

@@ -116,7 +116,7 @@ def test_a_sample_without_an_image_has_none(tmp_path: Path) -> None:
 def test_few_files_are_open_at_once(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / str(number)).write_bytes(b"x%d" % number)
-    with OpenShards(most=2) as files:
+    with OpenShards(max_open=2) as files:
         for number in (0, 1, 2, 3, 4, 0):
             assert files.read(str(tmp_path / str(number)), 0, 2) == b"x%d" % number
             assert (

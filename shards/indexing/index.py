@@ -44,7 +44,7 @@ SCHEMA = pa.schema([SHARD, *ROW])
 _FOOTER = b"curate.index"
 _TODO = "index the shards again"
 #: Keys that occur in several shards are named one by one up to this many.
-_MOST_NAMED = 1000
+_MAX_NAMED = 1000
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _duplicate_keys(index: Index) -> Iterator[Fault]:
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(twice) == 0:
         return
-    named = twice.slice(0, _MOST_NAMED)
+    named = twice.slice(0, _MAX_NAMED)
     rows = index.table.filter(pc.is_in(index.table["key"], value_set=named)).select(["shard", "key", "offset"])
     places: dict[str, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():

@@ -15,7 +15,7 @@ from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member
 
 #: Faults of one kind in one shard that are told one by one; of the rest, how many.
-MOST_TOLD = 1000
+MAX_FAULTS_OF_A_KIND = 1000
 
 
 def member_faults(pieces: Iterable[MemberRun | Member], shard: str, links: Links) -> Iterator[Fault]:
@@ -85,17 +85,17 @@ def sample_faults(grouped: GroupedMembers, shard: str, wanted: str | None) -> It
 
 
 def capped(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """At most `MOST_TOLD` faults of each kind, and then one that says how many more there are."""
+    """At most `MAX_FAULTS_OF_A_KIND` faults of each kind, and then one that says how many more there are."""
     counts: dict[str, int] = {}
     shard = ""
     for fault in faults:
         shard = fault.shard
         counts[fault.kind] = counts.get(fault.kind, 0) + 1
-        if counts[fault.kind] <= MOST_TOLD:
+        if counts[fault.kind] <= MAX_FAULTS_OF_A_KIND:
             yield fault
     for kind, n in counts.items():
-        if n > MOST_TOLD:
-            yield Fault(kind, shard, None, None, f"{n - MOST_TOLD} more of this kind")
+        if n > MAX_FAULTS_OF_A_KIND:
+            yield Fault(kind, shard, None, None, f"{n - MAX_FAULTS_OF_A_KIND} more of this kind")
 
 
 def _shape_faults(sample: Sample, shard: str) -> Iterator[Fault]:

@@ -27,11 +27,11 @@ class OpenShards:
     """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound.
 
     Args:
-        most: the bound; None takes `MAX_OPEN`, or a quarter of what the system lets this process open, if less.
+        max_open: the bound; None takes `MAX_OPEN`, or a quarter of what the system lets this process open, if less.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = max(1, min(MAX_OPEN, _max_descriptors() // 4)) if most is None else most
+    def __init__(self, max_open: int | None = None) -> None:
+        self._max_open = max(1, min(MAX_OPEN, _max_descriptors() // 4)) if max_open is None else max_open
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> OpenShards:
@@ -50,7 +50,7 @@ class OpenShards:
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
-        while len(self._open) >= self._most:
+        while len(self._open) >= self._max_open:
             os.close(self._open.popitem(last=False)[1])
         try:
             check_regular(path)

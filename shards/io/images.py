@@ -24,7 +24,7 @@ from shards.arrays import UInt8Array
 #: What shows through transparent pixels: white, as on a page.
 BACKGROUND = 255
 #: Pixels of one picture; Pillow warns from here on. More is refused before anything is allocated.
-MOST_PIXELS = 89_478_485
+MAX_PIXELS = 89_478_485
 
 # Formats that stores hold. Named one by one, because Pillow's list has some that run other programs (EPS) or have no
 # magic bytes and so take anything (TGA).
@@ -82,7 +82,7 @@ class ImageError(Exception):
         self.kind, self.detail = kind, detail
 
 
-def decode(data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Image:
+def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Decode a picture to mode ``L`` or ``RGB``.
 
     Args:
@@ -99,8 +99,8 @@ def decode(data: bytes, most_pixels: int = MOST_PIXELS) -> Image.Image:
         raise ImageError("unsupported-image", "Apple's CgBI variant of PNG")
     with _warnings_silenced():
         image = _opened(data)
-        if image.width * image.height > most_pixels:
-            raise ImageError("image-too-large", f"{image.width} x {image.height} px, at most {most_pixels} px are read")
+        if image.width * image.height > max_pixels:
+            raise ImageError("image-too-large", f"{image.width} x {image.height} px, at most {max_pixels} px are read")
         _load(image)
         upright = _upright(image)
         try:

@@ -12,9 +12,9 @@ from braceexpand import alphabet
 from shards.errors import Misuse
 
 #: More names than any store has shards: a pattern that makes more is a slip.
-MOST_SHARDS = 1_000_000
+MAX_SHARDS = 1_000_000
 #: Braces in braces; each level is read once more.
-DEEPEST = 20
+MAX_DEPTH = 20
 
 # As braceexpand has them.
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$")
@@ -25,15 +25,15 @@ def expand(pattern: str) -> Iterator[str]:
     """The names that a pattern makes.
 
     Raises:
-        Misuse: its braces are not balanced, or it makes more than `MOST_SHARDS`.
+        Misuse: its braces are not balanced, or it makes more than `MAX_SHARDS`.
     """
-    if _depth(pattern) > DEEPEST:
+    if _depth(pattern) > MAX_DEPTH:
         raise Misuse(
-            "malformed pattern (nested too deeply)", shard=f"{pattern:.80}", expected=f"at most {DEEPEST} levels"
+            "malformed pattern (nested too deeply)", shard=f"{pattern:.80}", expected=f"at most {MAX_DEPTH} levels"
         )
     try:
-        if count(pattern) > MOST_SHARDS:
-            raise Misuse("the pattern names too many shards", shard=pattern, expected=f"at most {MOST_SHARDS}")
+        if count(pattern) > MAX_SHARDS:
+            raise Misuse("the pattern names too many shards", shard=pattern, expected=f"at most {MAX_SHARDS}")
         yield from braceexpand.braceexpand(pattern)
     except ValueError as error:
         raise Misuse(f"malformed pattern ({error})", shard=pattern, todo="balance its braces") from error

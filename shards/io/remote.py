@@ -56,16 +56,16 @@ def open_url(url: str) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, io.BufferedReader(_RemoteStream(stream, url), 1 << 16))
 
 
-def read_url(url: str, most: int) -> bytes:
+def read_url(url: str, max_bytes: int) -> bytes:
     """All the bytes that a URL names.
 
     Raises:
-        NotShards: as `open_url`, or they are more than ``most``.
+        NotShards: as `open_url`, or they are more than ``max_bytes``.
     """
     with open_url(url) as stream:
-        data = stream.read(most + 1)
-    if len(data) > most:
-        raise NotShards("too long for a list of shards", shard=url, expected=f"at most {most} bytes")
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise NotShards("too long for a list of shards", shard=url, expected=f"at most {max_bytes} bytes")
     return data
 
 

@@ -19,20 +19,20 @@ from urllib.parse import unquote
 from shards.errors import Misuse, NotShards
 from shards.io import patterns, remote
 from shards.io.folders import PassedOver, walk_folder
-from shards.io.patterns import MOST_SHARDS
+from shards.io.patterns import MAX_SHARDS
 from shards.io.regular_files import open_regular
 from shards.member_names import is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
 #: Bytes of a list: a million long names.
-MOST_LIST = 1 << 28
+MAX_LIST_BYTES = 1 << 28
 #: What a list that came over the network may name; never what lies on this machine, nor a command.
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "hf")
 #: Numbers with more holes than this for each one present (dates, hashes) do not count shards.
-MOST_HOLES = 10
+MAX_HOLES = 10
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 # What `index`, `rewrite`, `export` and the packers put beside shards: no loss, and no news.
-_BESIDE = re.compile(
+_COMPANION_FILES = re.compile(
     r"index\.parquet|index\.report\.json|domains\.parquet|manifest\.parquet|curated\.json|sizes\.json|__len__"
     r"|shards\.json|uids\.npy|.*\.idx",
     re.S,
@@ -127,9 +127,9 @@ def _expand(text: str, folder: Path | None = None) -> Iterator[str]:
 
 def _bounded(names: Iterator[str], spec: str) -> list[str]:
     """All names of a spec, whose many lines and patterns may each be small."""
-    found = list(islice(names, MOST_SHARDS + 1))
-    if len(found) > MOST_SHARDS:
-        raise Misuse("names too many shards", shard=spec, expected=f"at most {MOST_SHARDS}")
+    found = list(islice(names, MAX_SHARDS + 1))
+    if len(found) > MAX_SHARDS:
+        raise Misuse("names too many shards", shard=spec, expected=f"at most {MAX_SHARDS}")
     return found
 
 
@@ -166,9 +166,9 @@ def _expand_url(text: str, allow_pipe: bool, unread: list[str]) -> Iterator[str]
 
 def _names_in_list(path: Path) -> Iterator[str]:
     with open_regular(path) as file:
-        data = file.read(MOST_LIST + 1)
-    if len(data) > MOST_LIST:
-        raise Misuse("too long for a list of shards", shard=str(path), expected=f"at most {MOST_LIST} bytes")
+        data = file.read(MAX_LIST_BYTES + 1)
+    if len(data) > MAX_LIST_BYTES:
+        raise Misuse("too long for a list of shards", shard=str(path), expected=f"at most {MAX_LIST_BYTES} bytes")
     for line in _lines(data, str(path), "surrogateescape"):
         if not line.startswith("#") or (path.parent / line).exists():
             yield from _expand(_without_scheme(line), path.parent)
@@ -177,7 +177,7 @@ def _names_in_list(path: Path) -> Iterator[str]:
 def _names_in_remote_list(url: str) -> Iterator[str]:
     """Shards below the folder of a list, or on another server; who wrote it says nothing of this machine."""
     folder, scheme = url.rpartition("/")[0] + "/", url.partition(":")[0]
-    for line in _lines(remote.read_url(url, MOST_LIST), url, "strict"):
+    for line in _lines(remote.read_url(url, MAX_LIST_BYTES), url, "strict"):
         if line.startswith("#"):
             continue
         named, _, rest = line.partition(":")
@@ -212,8 +212,10 @@ def _is_list(path: Path) -> bool:
 
 
 def _folder(folder: Path) -> ShardSet:
-    known, passed_over = walk_folder(folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _BESIDE.fullmatch(name)))
-    shards = [path for path in known if not _BESIDE.fullmatch(os.path.basename(path))]
+    known, passed_over = walk_folder(
+        folder, lambda name: bool(_SHARD_LIKE.fullmatch(name) or _COMPANION_FILES.fullmatch(name))
+    )
+    shards = [path for path in known if not _COMPANION_FILES.fullmatch(os.path.basename(path))]
     found = [path for path in shards if is_shard(path)]
     passed_over = replace(passed_over, unread=tuple(storable(path) for path in shards if not is_shard(path)))
     if not found:
@@ -243,7 +245,7 @@ def _holes(paths: list[str]) -> list[str]:
     holes = []
     for (before, width, after), numbers in sorted(runs.items()):
         n_holes = max(numbers) - min(numbers) + 1 - len(numbers)
-        if 0 < n_holes <= MOST_HOLES * len(numbers):
+        if 0 < n_holes <= MAX_HOLES * len(numbers):
             absent = set(range(min(numbers), max(numbers))) - numbers
             holes += [f"{before}{number:0{width}d}{after}" for number in sorted(absent)]
     return holes

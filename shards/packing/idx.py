@@ -33,7 +33,7 @@ from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 #: The target has so many of its set's training images, or this share where the set is smaller than MNIST's.
 OWN, MNIST, SHARE = 10_000, 60_000, 6
 #: Of these, val has a tenth, and no more than this.
-MOST_VAL = 1_000
+MAX_VAL = 1_000
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def split_training_images(count: int, take: Limits, seed: int) -> TrainingSplit:
         ShardError: too few images for a train, a val and a store.
     """
     held = OWN if count >= MNIST else count // SHARE
-    n_val = min(MOST_VAL, held // 10)
+    n_val = min(MAX_VAL, held // 10)
     if n_val < 1:
         todo = "name another set as the target's own"
         raise ShardError("too few images for a target", expected="60 or more to train on", found=count, todo=todo)
@@ -190,7 +190,7 @@ def _stem(name: str) -> str:
 _UBYTE = 0x08
 _GZIP = b"\x1f\x8b"
 #: Bytes that are read into memory at most.
-LARGEST = 1 << 32
+MAX_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,10 @@ def _read(file: BinaryIO, path: Path, sides: int) -> UInt8Array:
         raise _wrong(path, "ends in its header", f"{4 + 4 * sides} bytes", len(head))
     shape = struct.unpack(f">{sides}I", head[4:])
     n_bytes = math.prod(shape)
-    if not 0 < n_bytes <= LARGEST:
-        raise _wrong(path, "its header states an impossible size", f"1 to {LARGEST} bytes", " x ".join(map(str, shape)))
+    if not 0 < n_bytes <= MAX_BYTES:
+        raise _wrong(
+            path, "its header states an impossible size", f"1 to {MAX_BYTES} bytes", " x ".join(map(str, shape))
+        )
     body = file.read(n_bytes + 1)
     if len(body) != n_bytes:
         found = len(body) if len(body) < n_bytes else "more"

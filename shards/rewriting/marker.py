@@ -25,7 +25,7 @@ from shards.io.regular_files import open_regular, read_regular
 from shards.rewriting.plan import OUTCOMES
 
 FORMAT_VERSION = 1
-MARKER, BEGUN, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
+MARKER, IN_PROGRESS, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
 _TAR = re.compile(r"\d{6,}\.tar")
 _CHUNK = 1 << 20
 
@@ -127,7 +127,7 @@ def load_curated(folder: Path) -> Index:
 
 def refuse_unfinished(folder: Path) -> None:
     """Raise `Unfinished` where ``folder`` is a rewrite that was begun and not finished; other folders pass."""
-    if (folder / BEGUN).exists() and not (folder / MARKER).exists():
+    if (folder / IN_PROGRESS).exists() and not (folder / MARKER).exists():
         read_marker(folder)
 
 
@@ -139,9 +139,9 @@ def mark_begun(folder: Path, plan: str, keep: set[str]) -> None:
     """
     check_output_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BEGUN, {"version": FORMAT_VERSION, "plan": plan})
+    write_json(folder / IN_PROGRESS, {"version": FORMAT_VERSION, "plan": plan})
     for path in folder.iterdir():
-        if path.name not in keep | {BEGUN}:
+        if path.name not in keep | {IN_PROGRESS}:
             path.unlink()
     sync_folder(folder)
 
@@ -158,7 +158,7 @@ def check_output_folder(folder: Path) -> None:
         )
     names = {path.name for path in folder.iterdir()}
     foreign = sorted(name for name in names if not _is_own_file(name))
-    if foreign or (names - {f".{BEGUN}.partial"} and BEGUN not in names):
+    if foreign or (names - {f".{IN_PROGRESS}.partial"} and IN_PROGRESS not in names):
         raise Misuse(
             f"holds something else ({(foreign or sorted(names))[0]})",
             shard=str(folder),
@@ -176,11 +176,11 @@ def write_marker(folder: Path, marker: dict[str, Any]) -> None:
 
 def forget_beginning(folder: Path) -> None:
     """Remove what a kill between the marker and here would leave; beside the marker it does no harm, so no sync."""
-    (folder / BEGUN).unlink(missing_ok=True)
+    (folder / IN_PROGRESS).unlink(missing_ok=True)
 
 
 def _is_own_file(name: str) -> bool:
     name = name.removeprefix(".").removesuffix(".partial") if name.startswith(".") else name
-    return name in (BEGUN, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json") or bool(
+    return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json") or bool(
         _TAR.fullmatch(name)
     )

@@ -27,7 +27,7 @@ from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
 from shards.rewriting import exports, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
-from shards.rewriting.marker import BEGUN, MANIFEST, MARKER, FileHashes, hash_file, read_marker
+from shards.rewriting.marker import IN_PROGRESS, MANIFEST, MARKER, FileHashes, hash_file, read_marker
 
 _TODO = "rewrite it from the store"
 _SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
@@ -65,7 +65,7 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
 
 def _foreign_file_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
     tars = {shard["name"] for shard in marker["shards"]}
-    known = tars | {*marker["files"], *_COUNTS, MARKER, BEGUN, exports.UIDS} | {_dali_name(name) for name in tars}
+    known = tars | {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, exports.UIDS} | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             yield f"{path.name}: is no part of this curated set; move it elsewhere"

@@ -110,12 +110,12 @@ def decode_names(fields: UInt8Array) -> list[str]:
     return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
 
 
-def _header_blocks(buffer: bytes | mmap.mmap, place: int, most: int) -> Int64Array:
-    """The numbers of up to ``most`` blocks to which the sizes of headers lead; nothing is judged yet."""
+def _header_blocks(buffer: bytes | mmap.mmap, place: int, max_headers: int) -> Int64Array:
+    """The numbers of up to ``max_headers`` blocks to which the sizes of headers lead; nothing is judged yet."""
     places = []
     # What is no number to Python is none to `_parse_headers`; the block with it comes last, and is no part of the run.
     with suppress(ValueError):
-        for _ in range(most):
+        for _ in range(max_headers):
             places.append(place)
             place += BLOCK + (int(buffer[place + 124 : place + 135], 8) + BLOCK - 1 & -BLOCK)
     found = np.array(places, np.int64)

@@ -18,7 +18,7 @@ from shards.tar import header as headers
 from shards.tar.bulk_walk import MIN_LOOKAHEAD, PLAIN_TYPES, MemberRun, decode_names, member_runs, next_lookahead
 from shards.tar.header import BLOCK, BadHeader, Header, Records
 
-Bytes = bytes | memoryview
+BytesLike = bytes | memoryview
 
 FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE = "file", "folder", "hardlink", "symlink", "sparse"
 DEVICE, FIFO, OTHER = "device", "fifo", "other"
@@ -31,9 +31,9 @@ _KINDS = {
 _WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")
 _EXTENSIONS = (b"L", b"K", b"x", b"X", b"g")
 #: No name and no set of PAX records needs more; a larger extension is damage, and is not read.
-MOST_EXTENSION = 16 << 20
+MAX_EXTENSION_BYTES = 16 << 20
 #: A global header names all members that follow, so its names are held to what a file system takes.
-MOST_COMMON_NAME = 4096
+MAX_GLOBAL_NAME = 4096
 #: The PAX records that say something of a member here; of all others of sparse members it is enough that there is one.
 _KNOWN_RECORDS = ("path", "linkpath", "size", "GNU.sparse.name")
 _SPARSE = "GNU.sparse."
@@ -80,7 +80,7 @@ class _Walk:
         self.start, self.own = None, {}
 
 
-def walk(buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len) -> Iterator[Member | Fault]:
+def walk(buffer: Buffer, shard: str, on_header: Callable[[BytesLike], object] = len) -> Iterator[Member | Fault]:
     """Yield every member and every fault of a tar, in the order in which they are met.
 
     After a damaged header the walk goes on at the next block that is a valid one; after an end marker, at what follows.
@@ -106,7 +106,7 @@ def members_of(run: MemberRun) -> Iterator[Member]:
 
 
 def walk_runs(
-    buffer: Buffer, shard: str, on_header: Callable[[Bytes], object] = len
+    buffer: Buffer, shard: str, on_header: Callable[[BytesLike], object] = len
 ) -> Iterator[MemberRun | Member | Fault]:
     """As `walk`, but plain members that follow one another come as one `MemberRun`, which is many times faster."""
     state = _Walk()
@@ -140,7 +140,7 @@ def walk_runs(
     yield from _end_faults(buffer, shard, state)
 
 
-def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[Bytes], object]) -> Iterator[MemberRun]:
+def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[BytesLike], object]) -> Iterator[MemberRun]:
     """Take the plain members that come next, unless an extension has been read that says more of them."""
     if state.start is not None or state.common or buffer[state.place + 156] not in PLAIN_TYPES:
         return
@@ -176,7 +176,7 @@ def is_header(block: bytes) -> bool:
 
 
 def _step(
-    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[BytesLike], object]
 ) -> Member | Fault | None:
     """Take one header: an extension is remembered, a member is returned, and the place moves past either.
 
@@ -199,10 +199,10 @@ def _step(
 
 
 def _take_extension(
-    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[Bytes], object]
+    buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[BytesLike], object]
 ) -> Fault | None:
     body = state.place + BLOCK
-    if header.size > MOST_EXTENSION:
+    if header.size > MAX_EXTENSION_BYTES:
         raise BadHeader(f"extension header of {header.size} bytes")
     end = body + header.size + -header.size % BLOCK
     if end > len(buffer):
@@ -232,7 +232,7 @@ def _known_records(data: bytes) -> Records:
 def _common(data: bytes) -> Records:
     said = _known_records(data)
     longest = max(map(len, said.values()), default=0)
-    if longest > MOST_COMMON_NAME:
+    if longest > MAX_GLOBAL_NAME:
         raise BadHeader(f"global header with a name of {longest} bytes")
     return said
 

@@ -13,7 +13,7 @@ from index_makers import THREE, indexed, kinds, picture, put, rows
 from strategies import FORMATS, TIMES, Content, contents, tar_bytes
 from webdataset.tariterators import group_by_keys, tar_file_iterator
 
-from shards.indexing.lint import MOST_TOLD
+from shards.indexing.lint import MAX_FAULTS_OF_A_KIND
 from shards.indexing.sample import IMAGE_SUFFIXES
 
 
@@ -187,9 +187,9 @@ class TestReport:
         assert kinds(indexed(tmp_path, check=True)[1]) == ([] if kind is None else [kind])
 
     def test_faults_of_one_kind_are_told_up_to_a_number_and_then_counted(self, tmp_path: Path) -> None:
-        put(tmp_path, "0.tar", [("a.jpg", b"1"), *((f"n{number}", b"") for number in range(MOST_TOLD + 3))])
+        put(tmp_path, "0.tar", [("a.jpg", b"1"), *((f"n{number}", b"") for number in range(MAX_FAULTS_OF_A_KIND + 3))])
         _, report = indexed(tmp_path)
-        assert kinds(report) == ["no-extension"] * (MOST_TOLD + 1)
+        assert kinds(report) == ["no-extension"] * (MAX_FAULTS_OF_A_KIND + 1)
         assert report.faults[-1].detail == "3 more of this kind"
 
     def test_a_key_in_two_shards_is_told_once(self, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from shards.faults import KINDS
-from shards.io.images import BACKGROUND, MOST_PIXELS, ImageError, decode
+from shards.io.images import BACKGROUND, MAX_PIXELS, ImageError, decode
 
 IMAGES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "images"
 with_material = pytest.mark.skipif(not IMAGES.is_dir(), reason=f"no test material at {IMAGES}")
@@ -72,7 +72,7 @@ def picture(name: str) -> np.ndarray:
 def outcome(data: bytes) -> str:
     """The mode of the picture, or the kind of what is wrong."""
     try:
-        return decode(data, most_pixels=1 << 20).mode
+        return decode(data, max_pixels=1 << 20).mode
     except ImageError as error:
         return error.kind
 
@@ -183,11 +183,11 @@ class TestRules:
 class TestRefusals:
     def test_the_pixel_limit_is_exact(self) -> None:
         data = encoded(Image.new("L", (10, 10)))
-        assert decode(data, most_pixels=100).size == (10, 10)
+        assert decode(data, max_pixels=100).size == (10, 10)
         with pytest.raises(ImageError, match=r"image-too-large: 10 x 10 px, at most 99 px are read"):
-            decode(data, most_pixels=99)
+            decode(data, max_pixels=99)
 
-    @pytest.mark.parametrize("width", [MOST_PIXELS + 1, 2 * MOST_PIXELS + 1])
+    @pytest.mark.parametrize("width", [MAX_PIXELS + 1, 2 * MAX_PIXELS + 1])
     def test_a_header_of_great_size_is_refused_before_anything_is_allocated(self, width: int) -> None:
         # Beyond the limit Pillow only warns; from twice the limit on it raises.
         chunk = b"IHDR" + struct.pack(">IIBBBBB", width, 1, 8, 0, 0, 0, 0)
@@ -239,7 +239,7 @@ SMALL = {
 class TestWarnings:
     def test_warnings_of_the_reader_are_silent_in_all_threads_and_filters_are_as_before(self) -> None:
         # The warning of a great size becomes an error under the filters of these tests, unless it is silenced.
-        chunk = b"IHDR" + struct.pack(">IIBBBBB", MOST_PIXELS + 1, 1, 8, 0, 0, 0, 0)
+        chunk = b"IHDR" + struct.pack(">IIBBBBB", MAX_PIXELS + 1, 1, 8, 0, 0, 0, 0)
         data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
         data += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
         before = list(warnings.filters)

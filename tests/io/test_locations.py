@@ -304,7 +304,7 @@ class TestPatterns:
         assert patterns.count(pattern) == expected
 
     def test_a_list_of_many_patterns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shard_set, "MOST_SHARDS", 100)
+        monkeypatch.setattr(shard_set, "MAX_SHARDS", 100)
         (tmp_path / "list.txt").write_text("{0..59}.tar\n" * 3)
         with pytest.raises(Misuse, match="names too many shards"):
             resolve(tmp_path / "list.txt")

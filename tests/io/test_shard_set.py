@@ -12,7 +12,7 @@ from strategies import EXTENSIONS, is_plain_key, keys
 from webdataset.tariterators import base_plus_ext, group_by_keys
 
 from shards.errors import Misuse, NotShards
-from shards.io.shard_set import MOST_HOLES, locate, resolve
+from shards.io.shard_set import MAX_HOLES, locate, resolve
 from shards.member_names import RESERVED, is_hidden, is_reserved, is_safe, is_utf8, split_name, storable
 
 
@@ -115,9 +115,9 @@ class TestHoles:
         touch(tmp_path, "t/00000.tar", "t/00003.tar", "v/a-1.tar", "v/a-2.tar")
         assert resolve(tmp_path).missing == ("t/00001.tar", "t/00002.tar")
 
-    @pytest.mark.parametrize(("last", "n_missing"), [(2 * MOST_HOLES + 1, 2 * MOST_HOLES), (2 * MOST_HOLES + 2, 0)])
+    @pytest.mark.parametrize(("last", "n_missing"), [(2 * MAX_HOLES + 1, 2 * MAX_HOLES), (2 * MAX_HOLES + 2, 0)])
     def test_numbers_with_too_many_holes_count_nothing(self, last: int, n_missing: int, tmp_path: Path) -> None:
-        # Two shards: up to 2 * MOST_HOLES numbers between them may be missing.
+        # Two shards: up to 2 * MAX_HOLES numbers between them may be missing.
         touch(tmp_path, "0000.tar", f"{last:04d}.tar")
         assert len(resolve(tmp_path).missing) == n_missing
 

@@ -16,7 +16,7 @@ from shards.faults import Fault
 from shards.tar import header as headers
 from shards.tar.header import BLOCK, BadHeader
 from shards.tar.sniff import not_a_tar_fault
-from shards.tar.walk import MOST_COMMON_NAME, MOST_EXTENSION, next_header
+from shards.tar.walk import MAX_EXTENSION_BYTES, MAX_GLOBAL_NAME, next_header
 
 
 class TestAgainstTarfile:
@@ -167,7 +167,7 @@ class TestDamage:
         assert f"1.jpg (4 of {1 << 80} bytes)" in cut.detail
 
     def test_an_extension_larger_than_any_name_is_damage(self) -> None:
-        tar = header(b"x", MOST_EXTENSION + 1, b"x") + member(b"1.jpg") + END
+        tar = header(b"x", MAX_EXTENSION_BYTES + 1, b"x") + member(b"1.jpg") + END
         assert names(tar) == ["1.jpg"]
         assert "extension header of 16777217 bytes" in found(tar)[1][0].detail
 
@@ -190,8 +190,8 @@ class TestDamage:
         assert faults(tar) == [("corrupt-header", 0)]
 
     def test_a_global_name_that_no_file_system_takes_is_damage(self) -> None:
-        longest, longer = (pax(b"path=" + b"p" * n, kind=b"g") for n in (MOST_COMMON_NAME, MOST_COMMON_NAME + 1))
-        assert names(longest + member(b"1.jpg") + END) == ["p" * MOST_COMMON_NAME]
+        longest, longer = (pax(b"path=" + b"p" * n, kind=b"g") for n in (MAX_GLOBAL_NAME, MAX_GLOBAL_NAME + 1))
+        assert names(longest + member(b"1.jpg") + END) == ["p" * MAX_GLOBAL_NAME]
         assert names(longer + member(b"1.jpg") + END) == ["1.jpg"]
         assert faults(longer + member(b"1.jpg") + END) == [("corrupt-header", 0)]
 
