@@ -50,7 +50,7 @@ def open_index(
         held = load(candidate, shard_set.root)
         index = _named_in(held, spec, shard_set)
         _refuse_other_image(index, image, candidate)
-        drift.compare(index, workers=workers)
+        drift.check_unchanged(index, workers=workers)
         return index
     index, _ = shard_index.build(shard_set, workers=workers, image=image)
     if made_at:
@@ -59,7 +59,7 @@ def open_index(
 
 
 def _named_in(index: shard_index.Index, spec: str, shard_set: names.ShardSet) -> shard_index.Index:
-    """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `compare` to find."""
+    """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `drift` to find."""
     indexed = [shard.path for shard in index.shards]
     if not remote.is_pipe(spec) and (spec.endswith("/") or Path(spec).is_dir()):
         return shard_index.select_shards(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import allow_pipe_option, default_workers, json_option, talk, workers_option
+from curate.cli.options import allow_pipe_option, json_option, n_workers, talk, workers_option
 from curate.errors import CurateError
 
 #: Faults printed one by one; the report file has them all.
@@ -53,7 +53,7 @@ def index(
             check=check,
             image=image,
             skip_bad=skip_bad_shards,
-            workers=max(1, default_workers(workers)),
+            workers=max(1, n_workers(workers)),
             allow_pipe=allow_pipe,
         )
     place = place or Path(found.root) / "index.parquet"

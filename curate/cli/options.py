@@ -115,11 +115,11 @@ def talk(text: str) -> None:
     click.echo("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text), err=True)
 
 
-def default_workers(workers: int | None) -> int:
-    """What --workers says, else one process a core that this process may use, at most 8."""
-    import os
+def n_workers(workers: int | None) -> int:
+    """What --workers says, else `shards.io.parallel.default_workers`."""
+    from shards.io import parallel
 
-    return min(8, len(os.sched_getaffinity(0))) if workers is None else workers
+    return parallel.default_workers() if workers is None else workers
 
 
 def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Command]:

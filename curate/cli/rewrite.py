@@ -9,8 +9,8 @@ import click
 from curate.cli.options import (
     COUNT,
     allow_pipe_option,
-    default_workers,
     json_option,
+    n_workers,
     out_option,
     print_result,
     store_option,
@@ -51,7 +51,7 @@ def rewrite(
     from curate.progress import shard_bar
     from shards import api
 
-    processes = max(1, default_workers(workers))
+    processes = max(1, n_workers(workers))
     index = api.open_index(store, index=place, workers=processes, allow_pipe=allow_pipe)
     with shard_bar("rewriting"):
         summary = api.rewrite(

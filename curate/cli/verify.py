@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import allow_pipe_option, default_workers, json_option, workers_option
+from curate.cli.options import allow_pipe_option, json_option, n_workers, workers_option
 from curate.errors import CurateError
 
 
@@ -30,7 +30,7 @@ def verify(
     from curate.progress import shard_bar
     from shards import api
 
-    processes = max(1, default_workers(workers))
+    processes = max(1, n_workers(workers))
     store = api.open_index(against, index=place, workers=processes, allow_pipe=allow_pipe) if against else None
     with shard_bar("verifying"):
         faults = api.verify(folder, store, workers=processes)

@@ -151,11 +151,6 @@ def _refuse_loss(asked: Ints, batch: Pixels) -> None:
         )
 
 
-def default_workers() -> int:
-    """One process a core that this process may use, at most 8."""
-    return min(8, len(os.sched_getaffinity(0)))
-
-
 def default_cache_bytes(device: torch.device) -> int:
     """A quarter of the memory that is free now where the pixels would live."""
     if device.type == "cuda":

@@ -13,7 +13,7 @@ from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import ImageConfig, RunConfig
 from curate.data.augment import Augment
 from curate.data.decode import Decoder, measure
-from curate.data.image_store import ImageStore, Shelf, default_cache_bytes, default_workers
+from curate.data.image_store import ImageStore, Shelf, default_cache_bytes
 from curate.data.target import TargetIndex, is_labelled, load_split, open_target
 from curate.errors import CurateError, Misuse, NothingLeft, RunMismatch
 from curate.metalosses import META_LOSSES
@@ -31,6 +31,7 @@ from shards import shuffle
 from shards.indexing import domains
 from shards.indexing import index as shard_index
 from shards.io import shard_set
+from shards.io.parallel import default_workers
 from shards.rewriting.plan import unsafe_rows
 from shards.store import open_index
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from curate.config.schema import RunConfig
-from curate.data.image_store import Shelf, default_workers
+from curate.data.image_store import Shelf
 from curate.errors import CurateError
 from curate.ledger import manifest, table_file
 from curate.progress import Progress
@@ -24,6 +24,7 @@ from curate.runs.prepare import Job
 from curate.types import ERRORS, Codes, Ints, Mask
 from shards.errors import NoSpace
 from shards.indexing.index import Index
+from shards.io.parallel import default_workers
 from shards.rewriting import marker as curated_set
 from shards.rewriting.finalize import RewriteSummary
 from shards.rewriting.rewrite import RewriteOptions, rewrite

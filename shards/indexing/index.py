@@ -205,7 +205,7 @@ def load(path: Path, root: str | None = None) -> Index:
 
 
 def load_moved(path: Path, root: str) -> Index:
-    """As `load`, for an index that a run keeps of its own store, which may have moved to ``root``: `compare` it."""
+    """As `load`, for an index that a run keeps of its own store, which may have moved to ``root``; check its drift."""
     return _read(path, root)[0]
 
 

@@ -7,6 +7,7 @@ joined, belongs to the stages. A cluster (Slurm array, Ray) comes in here and no
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,6 +37,11 @@ def on_progress(by: ProgressCallback) -> Iterator[None]:
         yield
     finally:
         _progress.reset(before)
+
+
+def default_workers() -> int:
+    """One process for each core that this process may use, at most 8."""
+    return min(8, len(os.sched_getaffinity(0)))
 
 
 def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> Iterator[Result]:

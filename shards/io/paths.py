@@ -1,4 +1,4 @@
-"""Output folders that lie apart from what is read."""
+"""Whether two folders overlap: the one test that keeps output apart from what is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shards.errors import Misuse
+
+
+def overlap(one: Path, other: Path) -> bool:
+    """Whether one of two folders is the other or lies in it; links are followed, and neither need exist."""
+    one, other = one.resolve(), other.resolve()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def refuse_overlap(out: Path, roots: Iterable[tuple[str, Path]], otherwise: str = "") -> None:
@@ -19,8 +25,6 @@ def refuse_overlap(out: Path, roots: Iterable[tuple[str, Path]], otherwise: str 
     Raises:
         Misuse: they overlap.
     """
-    here = out.resolve()
-    for name, place in roots:
-        root = place.resolve()
-        if here.is_relative_to(root) or root.is_relative_to(here):
-            raise Misuse(f"--out {out}: overlaps the {name} {root}; name a folder apart from it{otherwise}")
+    for name, root in roots:
+        if overlap(out, root):
+            raise Misuse(f"--out {out}: overlaps the {name} {root.resolve()}; name a folder apart from it{otherwise}")

@@ -17,6 +17,7 @@ from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.atomic import atomic_folder, write_bytes
 from shards.io.folders import PassedOver, walk_folder
+from shards.io.paths import overlap
 from shards.io.regular_files import read_regular
 from shards.member_names import split_name, storable
 from shards.packing.target import class_lines
@@ -221,8 +222,7 @@ def check_paths(source: Path, out: Path, shard_size: int) -> None:
     check_shard_size(shard_size)
     if not source.is_dir():
         raise Misuse("no such folder", shard=str(source), todo="name a folder of images")
-    inner, outer = out.resolve(), source.resolve()
-    if inner == outer or outer in inner.parents or inner in outer.parents:
+    if overlap(out, source):
         raise Misuse("output and input lie in one another", shard=str(out), todo="choose an --out outside the input")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Misuse("there is something already", shard=str(out), todo="choose another --out or remove it")

@@ -26,7 +26,7 @@ from shards.errors import Misuse, NoSpace, ShardError
 from shards.indexing.drift import check_sources
 from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
-from shards.io import remote
+from shards.io import paths, remote
 from shards.io.locks import locked
 from shards.io.parallel import map_shards
 from shards.io.shard_set import SUFFIXES
@@ -152,9 +152,10 @@ def refuse_overlap(index: Index, out: Path) -> None:
     """Raise `Misuse` where the output lies inside the store or the store inside the output."""
     if remote.is_url(index.root):
         return
-    inner, outer = out.resolve(), Path(index.root).resolve()
-    inside = inner == outer or (outer in inner.parents and outer != Path(outer.anchor)) or inner in outer.parents
-    if inside:
+    store = Path(index.root).resolve()
+    # Shards on several disks have "/" as their root; a folder below it is none of theirs.
+    spread = store == Path(store.anchor) and out.resolve() != store
+    if not spread and paths.overlap(out, store):
         raise Misuse(
             "output and store lie in one another",
             shard=str(out),

@@ -14,6 +14,7 @@ from curate.data import image_store
 from curate.data.decode import Decoder
 from curate.data.image_store import Cache, ImageStore, Shelf
 from curate.types import ERRORS
+from shards.io import parallel
 from shards.rewriting.rewrite import rewrite
 
 CPU = torch.device("cpu")
@@ -173,6 +174,6 @@ def test_a_cache_holds_what_was_put():
 
 def test_the_machines_defaults_are_sensible():
     """At least one worker and at most 8; free memory is more than nothing, and a quarter of it is for the cache."""
-    assert 1 <= image_store.default_workers() <= 8
+    assert 1 <= parallel.default_workers() <= 8
     assert image_store.free_memory() > 2**20
     assert 0 < image_store.default_cache_bytes(CPU) <= image_store.free_memory()

@@ -20,7 +20,7 @@ from index_makers import THREE, indexed, kinds, put
 from strategies import tar_of
 
 from shards.errors import Misuse, NoSpace, NotShards, RootDiffers, ShardError, ShardsChanged
-from shards.indexing.drift import compare
+from shards.indexing.drift import check_unchanged
 from shards.indexing.index import SCHEMA, Index, load, save
 from shards.io import remote
 from shards.io.parallel import map_shards
@@ -36,7 +36,7 @@ class TestShards:
         packed, _ = indexed(tmp_path / "packed")
         assert packed.table.equals(plain.table)
         assert [packed.shards[0].gzip, plain.shards[0].gzip] == [True, False]
-        compare(packed)
+        check_unchanged(packed)
 
     def test_a_cut_gzip_stream_keeps_what_came_before_and_is_told(self, tmp_path: Path) -> None:
         body = random.Random(7).randbytes(200_000)
@@ -204,7 +204,7 @@ class TestFile:
         put(tmp_path, "old/0.tar", THREE)
         save(indexed(tmp_path / "old")[0], tmp_path / "old" / "index.parquet")
         (tmp_path / "old").rename(tmp_path / "new")
-        compare(load(tmp_path / "new" / "index.parquet"))
+        check_unchanged(load(tmp_path / "new" / "index.parquet"))
         assert str(tmp_path).encode() not in (tmp_path / "new" / "index.parquet").read_bytes()
 
     def test_an_index_of_shards_elsewhere_is_refused_with_both_places(self, tmp_path: Path) -> None:
@@ -214,14 +214,14 @@ class TestFile:
             with pytest.raises(RootDiffers, match=rf"expected {expected}, found {tmp_path}/old\); index these shards"):
                 load(tmp_path / "index.parquet", root)
         (tmp_path / "link").symlink_to("old")
-        compare(load(tmp_path / "index.parquet", root=str(tmp_path / "link")))
+        check_unchanged(load(tmp_path / "index.parquet", root=str(tmp_path / "link")))
 
     def test_an_index_in_its_folder_serves_a_copy_of_it_elsewhere(self, tmp_path: Path) -> None:
         """It names no root, and its shards are held against it."""
         put(tmp_path, "s/0.tar", THREE)
         save(indexed(tmp_path / "s")[0], tmp_path / "s" / "index.parquet")
         (tmp_path / "s" / "index.parquet").rename(tmp_path / "index.parquet")
-        compare(load(tmp_path / "index.parquet", root=str(tmp_path / "s")))
+        check_unchanged(load(tmp_path / "index.parquet", root=str(tmp_path / "s")))
 
     def test_the_fingerprint_knows_neither_place_nor_workers_but_every_header(self, tmp_path: Path) -> None:
         put(put(tmp_path, "a/0.tar", THREE), "b/0.tar", THREE)
@@ -260,19 +260,19 @@ class TestFile:
 
 class TestCompare:
     def test_the_same_shards_pass_also_with_workers(self, tmp_path: Path) -> None:
-        compare(indexed(put(put(tmp_path, "0.tar", THREE), "1.tar", THREE))[0], workers=2)
+        check_unchanged(indexed(put(put(tmp_path, "0.tar", THREE), "1.tar", THREE))[0], workers=2)
 
     def test_a_size_that_changed_names_the_shard(self, tmp_path: Path) -> None:
         index, _ = indexed(put(put(tmp_path, "0.tar", THREE), "1.tar", THREE))
         put(tmp_path, "1.tar", THREE * 9)
         with pytest.raises(ShardsChanged, match=r"1.tar: size changed since it was indexed \(expected 10240 bytes"):
-            compare(index)
+            check_unchanged(index)
 
     def test_a_header_that_changed_names_the_shard(self, tmp_path: Path) -> None:
         index, _ = indexed(put(put(tmp_path, "0.tar", THREE), "1.tar", THREE))
         put(tmp_path, "0.tar", THREE, mtime=1)
         with pytest.raises(ShardsChanged, match=r"0.tar: headers changed .*; index the shards again, or restore"):
-            compare(index)
+            check_unchanged(index)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
