@@ -229,13 +229,14 @@ def _warnings_silenced() -> Iterator[None]:
                 _filters = None
 
 
-def encode_png(pixels: UInt8Array) -> bytes:
+def encode_png(pixels: UInt8Array, compress_level: int = 1) -> bytes:
     """A PNG of the pixels; equal pixels give equal bytes with one build of Pillow.
 
     Args:
         pixels: shape (height, width) for gray or (height, width, 3) for RGB, uint8.
+        compress_level: zlib's, 0 to 9. Photographs of 96 x 96 px take 1.3 ms at 1 and 3.6 ms at zlib's default 6, and
+            no more bytes.
     """
     file = io.BytesIO()
-    # Photographs of 96 x 96 px: 1.3 ms instead of 3.6 at zlib's default, and no more bytes.
-    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    Image.fromarray(pixels).save(file, "PNG", compress_level=compress_level)
     return file.getvalue()

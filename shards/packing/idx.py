@@ -22,11 +22,12 @@ from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index
 from shards.io import shard_set
-from shards.io.atomic import atomic_folder, write_bytes
+from shards.io.atomic import atomic_folder
 from shards.io.images import encode_png
 from shards.io.regular_files import open_regular
 from shards.member_names import storable
 from shards.packing.imagefolder import check_paths
+from shards.packing.target import write_classes
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 
@@ -108,7 +109,7 @@ def pack_idx(
         for split, (source, origin, places) in splits.items():
             write_shards(folder / "target" / split, _labelled(own, origin, source, places), shard_size=shard_size)
         classes = 1 + max(int(source.labels.max()) for source in (training[own], test))
-        write_bytes(folder / "target" / "classes.txt", "".join(f"{n}\n" for n in range(classes)).encode())
+        write_classes(folder / "target", [str(label) for label in range(classes)])
     counts = {split: len(places) for split, (_, _, places) in splits.items()}
     return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes)
 

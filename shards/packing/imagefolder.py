@@ -15,16 +15,14 @@ from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.indexing.content import image_fault
 from shards.indexing.sample import IMAGE_SUFFIXES
-from shards.io.atomic import atomic_folder, write_bytes
+from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
 from shards.io.regular_files import read_regular
 from shards.member_names import split_name, storable
-from shards.packing.target import class_lines
+from shards.packing.target import SPLITS, check_class_names, write_classes
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, check_shard_size, write_shards
-
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def pack_target(
     _check_split(split)
     paths, passed_over = image_files(source)
     classes = _class_folders(source)
-    lines = class_lines(classes, str(source))
+    check_class_names(classes, str(source))
     in_class = [path for path in paths if "/" in path]
     faults: list[Fault] = []
     readable_key = [path for path, _ in _readable_images(source, in_class, faults)]
@@ -107,7 +105,7 @@ def pack_target(
             samples = _labelled(source, [part[place] for place in turn], keys, classes)
             if part:
                 _write(folder / name, samples, shard_size, source)
-        write_bytes(folder / "classes.txt", lines)
+        write_classes(folder, classes)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
     ignored = _ignored(passed_over) + len(paths) - len(in_class)
     return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys))

@@ -16,32 +16,42 @@ from shards.shuffle import permutation
 from shards.tar.writer import Sample, write_shards
 
 SPLITS = ("train", "val", "test")
+CLASSES = "classes.txt"
 
 
 def write_target(
     folder: Path, splits: Mapping[str, Iterable[Sample]], classes: Sequence[str], *, shard_size: int
 ) -> dict[str, int]:
     """Write the splits as ``folder``/train, /val and /test, and the names of the classes; return samples by split."""
-    lines = class_lines(classes, str(folder))
+    check_class_names(classes, str(folder))
     counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
-    write_bytes(folder / "classes.txt", lines)
+    write_classes(folder, classes)
     return counts
 
 
-def class_lines(classes: Sequence[str], place: str) -> bytes:
-    """What classes.txt holds: a name a line, the line's number being the label.
+def write_classes(folder: Path, classes: Sequence[str]) -> None:
+    """Write ``classes.txt``: the name of one class a line, so that the number of a line, from 0, is its label.
+
+    Args:
+        classes: names that `check_class_names` lets pass; bytes that are not UTF-8 stand as lone surrogates.
+    """
+    text = "".join(f"{name}\n" for name in classes)
+    write_bytes(folder / CLASSES, text.encode("utf-8", "surrogateescape"))
+
+
+def check_class_names(classes: Sequence[str], place: str) -> None:
+    """Refuse a name that is not one line of text: every label after it would name another class.
 
     Args:
         place: where the names are from, for the message.
 
     Raises:
-        ShardError: a name is no line, so that every label behind it would name another class.
+        ShardError: names the first such class.
     """
     odd = next((name for name in classes if name.splitlines() != [name]), None)
     if odd is not None:
         todo = "rename it: classes.txt has a class a line"
         raise ShardError("the name of a class", shard=place, expected="a line of text", found=ascii(odd), todo=todo)
-    return "".join(f"{name}\n" for name in classes).encode("utf-8", "surrogateescape")
 
 
 def shuffled(rows: Int64Array, split: str, seed: int) -> Int64Array:

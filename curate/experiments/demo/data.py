@@ -6,7 +6,6 @@ example is which is recorded beside the shards, for scoring only: keys say nothi
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,9 @@ from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 
 from curate.ledger import table_file
-from shards.io.atomic import atomic_folder, atomic_write, write_bytes
+from shards.io.atomic import atomic_folder, atomic_write
+from shards.io.images import encode_png
+from shards.packing.target import write_classes
 from shards.tar.writer import write_shards
 
 #: Images of each kind in the store, and labelled images of the target's splits.
@@ -60,7 +61,7 @@ def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
                     for i in chosen
                 )
                 write_shards(folder / name, samples, shard_size=SHARD_SIZE)
-            write_bytes(folder / "classes.txt", "".join(f"{digit}\n" for digit in range(10)).encode())
+            write_classes(folder, [str(digit) for digit in range(10)])
 
 
 def domains_of(out: Path, keys: pa.ChunkedArray) -> npt.NDArray[np.str_]:
@@ -95,6 +96,4 @@ def _patches(seed: int, count: int) -> Iterator[Picture]:
 
 
 def _png(picture: Picture) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, "png")
-    return buffer.getvalue()
+    return encode_png(picture, compress_level=6)  # a demo's bytes, and so the identity of its runs, stay as they were
