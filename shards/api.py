@@ -18,6 +18,7 @@ from shards import store, stream
 from shards.arrays import Int64Array
 from shards.errors import Misuse
 from shards.indexing import index as indexes
+from shards.indexing import index_file
 from shards.indexing.index import Index, Report
 from shards.io import remote, shard_set
 from shards.io.json_files import write_json
@@ -93,10 +94,10 @@ def index(
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
     if out is None and remote.is_url(named.root):
         raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
-    place = Path(named.root) / indexes.FILE_NAME if out is None else Path(out)
-    indexes.check_place(place)
+    place = Path(named.root) / index_file.FILE_NAME if out is None else Path(out)
+    index_file.check_place(place)
     found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
-    indexes.save(found, place)
+    index_file.save(found, place)
     write_json(report_path(place), report.record())
     return found, report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shards.errors import Misuse
-from shards.indexing import drift
+from shards.indexing import drift, index_file
 from shards.indexing import index as shard_index
 from shards.io import remote
 from shards.io import shard_set as names
@@ -42,11 +42,11 @@ def open_index(
     local = not remote.is_url(shard_set.root)
     if local:
         marker.refuse_unfinished(Path(shard_set.root))
-    beside = [Path(shard_set.root) / shard_index.FILE_NAME] if local else []
+    beside = [Path(shard_set.root) / index_file.FILE_NAME] if local else []
     for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
         if not place and not candidate.is_file():
             continue
-        load = shard_index.load_moved if candidate == made_at and not place else shard_index.load
+        load = index_file.load_moved if candidate == made_at and not place else index_file.load
         held = load(candidate, shard_set.root)
         index = _named_in(held, spec, shard_set)
         _refuse_other_image(index, image, candidate)
@@ -54,7 +54,7 @@ def open_index(
         return index
     index, _ = shard_index.build(shard_set, workers=workers, image=image)
     if made_at:
-        shard_index.save(index, made_at)
+        index_file.save(index, made_at)
     return index
 
 

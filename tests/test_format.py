@@ -8,7 +8,8 @@ from pathlib import Path
 
 import shards
 from shards.faults import KINDS
-from shards.indexing.index import SCHEMA, build, load, save
+from shards.indexing.index import SCHEMA, build
+from shards.indexing.index_file import load, save
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.shard_set import resolve
 from shards.rewriting import marker

@@ -27,7 +27,7 @@ from curate.runs import checkpoint
 from curate.stats import cd_diagram
 from curate.types import EpochReport
 from shards.errors import NoSpace
-from shards.indexing import domains, index
+from shards.indexing import domains, index, index_file
 from shards.io.json_files import write_json
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.rewriting import exports
@@ -69,7 +69,7 @@ def save_marker(out: Path) -> None:
 
 #: What is written, as a call on (store's index, pictures, folder), and the file that it must name.
 WRITERS = {
-    "index": (lambda held, source, out: index.save(held, out / "i.parquet"), "i.parquet"),
+    "index": (lambda held, source, out: index_file.save(held, out / "i.parquet"), "i.parquet"),
     "domains": (
         lambda held, source, out: domains.save(
             held, domains.Domains(("a",), np.zeros(len(held), np.int32)), out / "d.parquet"

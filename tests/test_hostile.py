@@ -26,7 +26,7 @@ from curate.runs.provenance import read_run
 from curate.runs.run import run
 from shards.errors import Misuse as ShardMisuse
 from shards.errors import ShardError, ShardsChanged
-from shards.indexing import index
+from shards.indexing import index, index_file
 from shards.io import shard_set
 from shards.io.atomic import atomic_write
 from shards.io.json_files import parse_json
@@ -142,7 +142,7 @@ class TestPartOfAStore:
     @pytest.fixture
     def store(self, tmp_path):
         store = toyset.make_store(tmp_path / "store", 48)
-        index.save(toyset.indexed(store), store / "index.parquet")
+        index_file.save(toyset.indexed(store), store / "index.parquet")
         return store
 
     @pytest.mark.parametrize("spec", ["000002.tar", "{000001..000002}.tar", "000003.tar|000000.tar"])
@@ -185,7 +185,7 @@ class TestIndexFile:
     @pytest.fixture
     def made(self, tmp_path):
         store = toyset.make_store(tmp_path / "store", 20)
-        index.save(toyset.indexed(store), tmp_path / "made.parquet")
+        index_file.save(toyset.indexed(store), tmp_path / "made.parquet")
         return tmp_path / "made.parquet"
 
     def change(self, path, column=None, values=None, **footer):
@@ -201,7 +201,7 @@ class TestIndexFile:
         """Not only of another version."""
         self.change(made, **footer)
         with pytest.raises(ShardError, match="its content is no index"):
-            index.load(made)
+            index_file.load(made)
 
     @pytest.mark.parametrize(
         ("column", "values"),
@@ -218,13 +218,13 @@ class TestIndexFile:
         """Nothing is read from outside a shard, and no memory asked for that no shard fills."""
         self.change(made, column, values)
         with pytest.raises(ShardError, match="its content is no index"):
-            index.load(made)
+            index_file.load(made)
 
     def test_a_flipped_bit_in_a_page_is_noticed(self, made):
         """Pages carry checksums."""
         flip(made, 40)
         with pytest.raises(ShardError, match="not a whole Parquet file"):
-            index.load(made)
+            index_file.load(made)
 
 
 class TestOutputsOntoInputs:
@@ -236,14 +236,14 @@ class TestOutputsOntoInputs:
         for name in ("photo.jpg", "shard.tar"):
             (tmp_path / name).write_bytes(b"precious")
             with pytest.raises(ShardMisuse, match=rf"{name}: holds something else"):
-                index.save(found, tmp_path / name)
+                index_file.save(found, tmp_path / name)
             assert (tmp_path / name).read_bytes() == b"precious"
         pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
         with pytest.raises(ShardMisuse, match="holds something else"):
-            index.save(found, tmp_path / "other.parquet")
+            index_file.save(found, tmp_path / "other.parquet")
         (tmp_path / "cut.parquet").write_bytes(b"PAR1")
         for _ in range(2):
-            index.save(found, tmp_path / "cut.parquet")
+            index_file.save(found, tmp_path / "cut.parquet")
 
     def test_a_manifest_replaces_only_a_manifest(self, data, tmp_path):
         """Not the run's own weights."""
@@ -407,5 +407,5 @@ def test_an_empty_image_at_the_end_of_a_piece_keeps_its_place(tmp_path):
             file.addfile(tarfile.TarInfo(name))
     store = toyset.indexed(folder)
     rewrite(store, store.table.select(["shard", "key"]), tmp_path / "out", options=RewriteOptions(undecodable="keep"))
-    made = index.load(tmp_path / "out" / "index.parquet").table
+    made = index_file.load(tmp_path / "out" / "index.parquet").table
     assert made["image_offset"].to_pylist() == toyset.indexed(tmp_path / "out").table["image_offset"].to_pylist()

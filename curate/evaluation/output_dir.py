@@ -17,7 +17,7 @@ from curate.errors import CurateError, Misuse, RunMismatch
 from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
-from shards.io.json_files import json_bytes, convert, parse_json, write_json, version_in
+from shards.io.json_files import convert, json_bytes, parse_json, version_in, write_json
 from shards.io.regular_files import read_regular
 
 #: The folder in a run's own where evaluations go that name no other.

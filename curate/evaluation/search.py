@@ -20,7 +20,7 @@ from curate.data.target import refuse_gaps
 from curate.errors import CurateError, NonFinite
 from curate.evaluation.finetune import Split, Task, Training, evaluate, final, reproducible
 from curate.evaluation.grid import Cell, Epoch, Grid, Positive, Rung, Share, Trace, check_drops, picked, ranked, rungs
-from shards.io.json_files import convert, parse_json, write_json, version_in
+from shards.io.json_files import convert, parse_json, version_in, write_json
 from shards.io.regular_files import read_regular
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from curate.training import signal
 from curate.training.engine import State
 from curate.types import Codes, Mask
 from shards.io.atomic import write_bytes
-from shards.io.json_files import convert, parse_json, write_json, version_in
+from shards.io.json_files import convert, parse_json, version_in, write_json
 from shards.io.regular_files import read_regular
 
 FORMAT, VERSION = "checkpoint", 1

@@ -21,7 +21,7 @@ from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options,
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
-from shards.io.json_files import convert, parse_json, write_json, version_in
+from shards.io.json_files import convert, parse_json, version_in, write_json
 from shards.io.regular_files import read_regular
 
 _PATHS = ("store", "target", "index", "nn_features", "encoder", "features")

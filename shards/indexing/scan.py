@@ -16,7 +16,7 @@ from shards.errors import NotShards
 from shards.faults import Fault
 from shards.indexing.bulk_rows import bulk_rows
 from shards.indexing.content import check_samples, count_images
-from shards.indexing.lint import member_faults, sample_faults, capped
+from shards.indexing.lint import capped, member_faults, sample_faults
 from shards.indexing.sample import group_members, link_targets
 from shards.indexing.schema import rows_from_samples
 from shards.io.mapped import MappedShard, open_mapped

@@ -20,7 +20,7 @@ import numpy as np
 
 from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
-from shards.indexing import domains, index
+from shards.indexing import domains, index, index_file
 from shards.io import shard_set
 from shards.io.atomic import atomic_folder
 from shards.io.images import encode_png
@@ -168,7 +168,7 @@ def _write_store(
     )
     write_shards(folder, samples, shard_size=shard_size)
     made, _ = index.build(shard_set.resolve(folder))
-    index.save(made, folder / index.FILE_NAME)
+    index_file.save(made, folder / index_file.FILE_NAME)
     domains.save(made, domains.Domains(sources, codes), folder / domains.FILE_NAME)
 
 

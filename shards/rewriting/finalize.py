@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shards.arrays import Int64Array, UInt8Array
-from shards.indexing.index import FILE_NAME as INDEX
-from shards.indexing.index import SCHEMA, SHARD, Index, write
+from shards.indexing.index import SCHEMA, SHARD, Index
+from shards.indexing.index_file import FILE_NAME as INDEX
+from shards.indexing.index_file import write
 from shards.io.atomic import atomic_write_unsynced, sync_folder
 from shards.rewriting import exports, marker, plan
 from shards.rewriting.copy import WrittenShard

@@ -17,8 +17,9 @@ from typing import Any
 import xxhash
 
 from shards.errors import Misuse, ShardError, Unfinished
-from shards.indexing.index import FILE_NAME as INDEX
-from shards.indexing.index import Index, load
+from shards.indexing.index import Index
+from shards.indexing.index_file import FILE_NAME as INDEX
+from shards.indexing.index_file import load
 from shards.io.atomic import sync_folder
 from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import open_regular, read_regular

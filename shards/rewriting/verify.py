@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.errors import Error
-from shards.indexing.index import FILE_NAME as INDEX
-from shards.indexing.index import Index, build, load
+from shards.indexing.index import Index, build
+from shards.indexing.index_file import FILE_NAME as INDEX
+from shards.indexing.index_file import load
 from shards.indexing.members import SampleMembers, members_by_key, readable_bodies, without_duplicates
 from shards.io import parquet
 from shards.io.json_files import parse_json

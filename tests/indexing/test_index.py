@@ -21,7 +21,8 @@ from strategies import tar_of
 
 from shards.errors import Misuse, NoSpace, NotShards, RootDiffers, ShardError, ShardsChanged
 from shards.indexing.drift import check_unchanged
-from shards.indexing.index import SCHEMA, Index, load, save
+from shards.indexing.index import SCHEMA, Index
+from shards.indexing.index_file import load, save
 from shards.io import remote
 from shards.io.parallel import map_shards
 

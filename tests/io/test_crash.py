@@ -15,7 +15,7 @@ import pytest
 from shard_makers import make_store, manifest_of, numbered, tree
 
 from shards.errors import NoSpace, Unfinished
-from shards.indexing import index as indexes
+from shards.indexing import index_file
 from shards.indexing.index import Index
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 from shards.rewriting.verify import verify
@@ -27,7 +27,7 @@ KILLER = """
 import os, signal, sys
 from pathlib import Path
 import pyarrow.parquet as pq
-from shards.indexing import index as indexes
+from shards.indexing import index_file
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 folder, watched = Path(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
@@ -41,7 +41,7 @@ def attempt(number):
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(count)
-    index = indexes.load(folder / "index.parquet", str(folder / "store"))
+    index = index_file.load(folder / "index.parquet", str(folder / "store"))
     rewrite(index, pq.read_table(folder / "kept.parquet"), out, options=RewriteOptions(shard_size=12000))
 
 number, step = 0, int(sys.argv[2])
@@ -67,7 +67,7 @@ def test_killed_before_any_file_operation_and_run_again_the_tree_is_the_same(
     store: Index, tmp_path: Path, step: int
 ) -> None:
     manifest = manifest_of(store, range(0, 20, 2))
-    indexes.save(store, tmp_path / "index.parquet")
+    index_file.save(store, tmp_path / "index.parquet")
     pq.write_table(manifest, tmp_path / "kept.parquet")
     rewrite(store, manifest, tmp_path / "whole", options=RewriteOptions(shard_size=12000))
     expected = tree(tmp_path / "whole")
@@ -97,12 +97,12 @@ PARALLEL = """
 import sys
 from pathlib import Path
 import pyarrow.parquet as pq
-from shards.indexing import index as indexes
+from shards.indexing import index_file
 from shards.rewriting.rewrite import RewriteOptions, rewrite
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    index = indexes.load(folder / "index.parquet", str(folder / "store"))
+    index = index_file.load(folder / "index.parquet", str(folder / "store"))
     options = RewriteOptions(shard_size=6000, workers=2)
     rewrite(index, pq.read_table(folder / "kept.parquet"), folder / "out", options=options)
 """
@@ -114,7 +114,7 @@ def test_killed_with_all_its_workers_after_some_shards(tmp_path: Path, shards: i
     """Killed as soon as that many shards stand under their final names."""
     store = make_store(tmp_path / "store", {f"{n}.tar": numbered(50 * n, 50) for n in range(8)})
     manifest = manifest_of(store, range(0, 400, 2))
-    indexes.save(store, tmp_path / "index.parquet")
+    index_file.save(store, tmp_path / "index.parquet")
     pq.write_table(manifest, tmp_path / "kept.parquet")
     rewrite(store, manifest, tmp_path / "whole", options=OPTIONS)
     (tmp_path / "parallel.py").write_text(PARALLEL)

@@ -26,7 +26,7 @@ from curate.ledger import ledger, manifest, metrics
 from curate.runs import checkpoint, provenance, reshard, target_distances
 from curate.types import Beliefs
 from shards.errors import Error
-from shards.indexing import domains, index
+from shards.indexing import domains, index, index_file
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon import results
 from shards.rewriting import manifest as manifests
@@ -52,7 +52,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scene")
     toyset.make_data(folder, 40)
     held = toyset.indexed(folder / "store")
-    index.save(held, folder / "store" / "index.parquet")
+    index_file.save(held, folder / "store" / "index.parquet")
     named = domains.Domains(("a", "b"), np.arange(len(held), dtype=np.int32) % 2)
     domains.save(held, named, folder / "store" / "domains.parquet")
     toyset.run_on(folder, folder / "run", epochs=2, lam=0.3)
@@ -75,9 +75,11 @@ def parquet_readers(scene: Path) -> dict[str, Reader]:
     partition, weights = ledger.path_of(run, 2), run / "weights.parquet"
     said = {"x": 1}
     return {
-        "index": Reader(scene / "store/index.parquet", lambda: used(index.load(scene / "store/index.parquet"))),
+        "index": Reader(scene / "store/index.parquet", lambda: used(index_file.load(scene / "store/index.parquet"))),
         "open_index": Reader(scene / "store/index.parquet", lambda: used(open_index(str(scene / "store")))),
-        "check_place": Reader(scene / "store/index.parquet", lambda: index.check_place(scene / "store/index.parquet")),
+        "check_place": Reader(
+            scene / "store/index.parquet", lambda: index_file.check_place(scene / "store/index.parquet")
+        ),
         "domains": Reader(scene / "store/domains.parquet", lambda: domains.load(store).own("a")),
         "kept": Reader(
             manifest.path_of(run, 2),

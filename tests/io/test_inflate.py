@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from index_makers import indexed, kinds, put, rows
 from strategies import tar_of
 
-from shards.indexing.index import load, save
+from shards.indexing.index_file import load, save
 from shards.io.byte_ranges import uncompressed
 from shards.io.inflate import CHUNK, GzipReader
 from shards.stream import image_batches

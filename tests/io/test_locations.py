@@ -24,7 +24,7 @@ from curate.experiments.baselines.against import store_of
 from curate.ledger import ledger
 from curate.types import Beliefs, Stamp
 from shards.errors import Error, Misuse, NotShards, RootDiffers, ShardError, Unfinished
-from shards.indexing import index
+from shards.indexing import index_file
 from shards.io import patterns, remote, shard_set
 from shards.io.byte_ranges import OpenShards
 from shards.io.shard_set import resolve
@@ -81,7 +81,7 @@ class TestIndexes:
     @pytest.mark.parametrize("spec", ["http://127.0.0.1:9/{0..1}.tar", "STORE"])
     def test_an_index_of_another_root_than_the_store_is_refused(self, tmp_path: Path, spec: str) -> None:
         put(tmp_path, "s/0.tar", THREE)
-        index.save(indexed(tmp_path / "s")[0], tmp_path / "i.parquet")
+        index_file.save(indexed(tmp_path / "s")[0], tmp_path / "i.parquet")
         changed(tmp_path / "i.parquet", root=f"pipe:touch {tmp_path}/ran; cat {tmp_path}/s/")
         with pytest.raises(RootDiffers, match=r"i\.parquet: an index of other shards \(expected .*, found pipe:touch"):
             open_index(spec.replace("STORE", str(tmp_path / "s")), tmp_path / "i.parquet")
@@ -99,11 +99,11 @@ class TestIndexes:
     @pytest.mark.parametrize("path", ["../x.tar", "/etc/passwd", "", "a/..", ".", "x\0.tar"])
     def test_a_shard_outside_the_root_is_refused(self, tmp_path: Path, path: str) -> None:
         put(tmp_path, "0.tar", THREE)
-        index.save(indexed(tmp_path)[0], tmp_path / "index.parquet")
+        index_file.save(indexed(tmp_path)[0], tmp_path / "index.parquet")
         shard = {"path": path, "size": 1, "checksum": "", "gzip": False, "borrows": False}
         changed(tmp_path / "index.parquet", shards=[shard])
         with pytest.raises(ShardError, match="its content is no index"):
-            index.load(tmp_path / "index.parquet")
+            index_file.load(tmp_path / "index.parquet")
 
 
 class TestCommands:
@@ -240,7 +240,7 @@ class TestRegularFiles:
             lambda path: indexed(path),
             read_manifest,
             read_options,
-            index.load,
+            index_file.load,
             lambda path: open_index(str(path.parent), path),
             lambda path: from_options(read_options(path)),
         ],

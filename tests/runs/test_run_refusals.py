@@ -12,7 +12,7 @@ from toyset import manifest, metrics, partition
 from curate.errors import Misuse, NonFinite, NothingLeft, RunMismatch
 from curate.runs.run import run
 from shards.errors import ShardsChanged
-from shards.indexing import index
+from shards.indexing import index_file
 
 COUNT = 96
 BROKEN = {5: b"no picture", 40: b"", 77: b"\x89PNG\r\n\x1a\n cut"}
@@ -124,7 +124,7 @@ def test_shards_that_changed_are_refused(begun, data, tmp_path):
 
 def test_another_store_or_target_is_refused(begun, data, tmp_path):
     """One with an index of its own, and a target of other images: both fingerprints are shown."""
-    index.save(
+    index_file.save(
         toyset.indexed(toyset.make_store(tmp_path / "store", COUNT, first=200)), tmp_path / "store" / "index.parquet"
     )
     toyset.make_target(tmp_path / "target", 30)

@@ -24,8 +24,7 @@ from curate.experiments.tables.paper_numbers import DOMAINS
 from curate.experiments.tables.presets import Scale
 from curate.experiments.tables.protocols import Domain
 from shards import shuffle
-from shards.indexing import domains
-from shards.indexing import index as shard_index
+from shards.indexing import domains, index_file
 from shards.indexing.domains import Domains
 from shards.io.json_files import write_json
 from shards.io.regular_files import read_regular
@@ -185,6 +184,6 @@ def _part(store: Path, out: Path, scale: Scale, seed: int) -> Path:
     trials.subset(index, rows, out)
     if (store / domains.FILE_NAME).exists() and not (out / domains.FILE_NAME).exists():
         whole = domains.load(index)
-        part = shard_index.load(out / shard_index.FILE_NAME, str(out))
+        part = index_file.load(out / index_file.FILE_NAME, str(out))
         domains.save(part, Domains(whole.names, whole.codes[rows]), out / domains.FILE_NAME)
     return out

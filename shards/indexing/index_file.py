@@ -1,0 +1,182 @@
+"""The file of an index: Parquet, with the shard set described in its footer (FORMAT.md).
+
+What is read is not believed: a file that is damaged, of another format, or that names bytes outside its shards is
+refused with one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shards.arrays import Int64Array
+from shards.errors import Misuse, RootDiffers, ShardError
+from shards.indexing.index import FORMAT_VERSION, SCHEMA, Index
+from shards.indexing.scan import Shard
+from shards.io import parquet, remote
+from shards.io.atomic import atomic_write
+from shards.member_names import is_safe
+
+FILE_NAME = "index.parquet"
+_FOOTER = b"curate.index"
+_TODO = "index the shards again"
+
+
+def save(index: Index, path: Path) -> None:
+    """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move.
+
+    Raises:
+        Misuse: ``path`` is there and holds something else.
+    """
+    check_place(path)
+    with atomic_write(path) as file:
+        write(index, file, path.parent)
+
+
+def check_place(path: Path) -> None:
+    """Raise `Misuse` where an index would replace something else (no Parquet, or of other data), or cannot be put."""
+    if path.is_dir() or any(above.exists() and not above.is_dir() for above in path.parents):
+        todo = "say with --index which file the index becomes"
+        raise Misuse("is a folder, or lies in what is none", shard=str(path), todo=todo)
+    if not path.exists() or (path.suffix == ".parquet" and _is_index_or_damaged(path)):
+        return
+    raise Misuse("holds something else", shard=str(path), todo="say with --index where the index goes")
+
+
+def _is_index_or_damaged(path: Path) -> bool:
+    try:
+        return _FOOTER in parquet.read_metadata(path, _TODO)
+    except parquet.Damaged:
+        return True
+
+
+def write(index: Index, file: BinaryIO, folder: Path) -> None:
+    """Write the bytes of an index that is going to lie in ``folder``."""
+    inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
+    footer = {
+        "version": FORMAT_VERSION,
+        "tool": f"curate-bdw {version('curate-bdw')}",
+        "root": "." if inside else index.root,
+        "shards": [asdict(shard) for shard in index.shards],
+    }
+    table = index.table.combine_chunks().replace_schema_metadata({_FOOTER: json.dumps(footer).encode()})
+    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
+
+
+def load(path: Path, root: str | None = None) -> Index:
+    """Read an index. It never says where to read: its shards are where the caller, or its own place, says.
+
+    Args:
+        root: of its shards; None for the folder in which the index lies.
+
+    Raises:
+        RootDiffers: it was made for shards that lie elsewhere.
+        ShardError: there is none, it is cut or damaged, no index, or of a version that this reader does not know.
+    """
+    place = str(path.parent.resolve()) if root is None else root
+    index, said = _read(path, place)
+    _refuse_other_root(said, place, path)
+    return index
+
+
+def load_moved(path: Path, root: str) -> Index:
+    """As `load`, for an index that a run keeps of its own store, which may have moved to ``root``; check its drift."""
+    return _read(path, root)[0]
+
+
+def _read(path: Path, place: str) -> tuple[Index, str]:
+    """An index with ``place`` as its root, and the root that it names."""
+    try:
+        table = parquet.read_table(path, _TODO)
+    except FileNotFoundError as error:
+        raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
+    said = parquet.json_metadata(table.schema.metadata, _FOOTER, path, _TODO)
+    if said is None:
+        raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
+    if said.get("version") != FORMAT_VERSION:
+        found = said.get("version")
+        raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=_TODO)
+    shards = _shards_in(said, path)
+    index = Index(place, shards, parquet.cast_to_schema(table, SCHEMA, path, "index", _TODO))
+    wrong = _impossible(index)
+    if wrong:
+        raise _no_index(path, wrong)
+    return index, str(said["root"])
+
+
+def _shards_in(said: dict[str, Any], path: Path) -> tuple[Shard, ...]:
+    """The shards of a footer, each below the root by its name alone."""
+    try:
+        shards = tuple(Shard(**shard) for shard in said["shards"])
+        wrong = next((f"of shard {shard.path!r:.80}" for shard in shards if not _is_shard(shard)), "")
+    except (KeyError, TypeError) as error:
+        raise _no_index(path, f"{type(error).__name__}: {str(error)[:80]}") from error
+    if not wrong and len({shard.path for shard in shards}) < len(shards):
+        wrong = "a shard is listed twice"
+    if wrong or not isinstance(said.get("root"), str):
+        raise _no_index(path, wrong or "it names no root")
+    return shards
+
+
+def _is_shard(shard: Shard) -> bool:
+    texts = isinstance(shard.path, str) and isinstance(shard.checksum, str)
+    flags = isinstance(shard.gzip, bool) and isinstance(shard.borrows, bool)
+    if not (texts and flags and type(shard.size) is int and 0 <= shard.size < 2**63):
+        return False
+    return is_safe(shard.path) and shard.path.rpartition("/")[2] not in ("", ".")
+
+
+def _refuse_other_root(said: str, place: str, path: Path) -> None:
+    """``.`` goes with its folder, and with whatever root a copy of it is used for; any other root must be the one."""
+    same = said in (".", place)
+    if not same and not remote.is_url(said) and not remote.is_url(place):
+        same = os.path.realpath(said) == os.path.realpath(place)
+    if not same:
+        todo = "index these shards, or name the store of this index"
+        raise RootDiffers("an index of other shards", shard=str(path), expected=place, found=said, todo=todo)
+
+
+def _no_index(path: Path, wrong: str) -> ShardError:
+    return parquet.Damaged(f"its content is no index ({wrong})", shard=str(path), todo=_TODO)
+
+
+def _impossible(index: Index) -> str:
+    """What no shard can hold, in words: nothing that an index says is read from outside its shards."""
+    column = index.table["shard"].unify_dictionaries()
+    named = set(column.chunk(0).dictionary.to_pylist()) if len(index) else set()
+    if not named <= {shard.path for shard in index.shards}:
+        return "a row of a shard that it does not list"
+    if (np.diff(index.shard_numbers) < 0).any():
+        return "rows not in the order of its shards"
+    # Of a gzip the stored size says nothing about offsets in what it holds.
+    sizes = np.array([np.iinfo(np.int64).max if shard.gzip else shard.size for shard in index.shards], np.int64)
+    limits = sizes[index.shard_numbers]
+    for name in ("offset", "size", "image_offset", "image_size"):
+        values = pc.fill_null(index.table[name], 0).to_numpy()
+        outside = (values < 0) | (values > limits)
+        if outside.any():
+            return f"{name} {values[np.argmax(outside)]} outside the shard, in row {np.argmax(outside)}"
+    return _impossible_extents(index.table["extents"], limits)
+
+
+def _impossible_extents(column: pa.ChunkedArray, limits: Int64Array) -> str:
+    """As `_impossible`, for the pieces of samples that lie apart."""
+    apart = np.flatnonzero(column.is_valid().to_numpy())
+    held = column.take(pa.array(apart)).combine_chunks()
+    counts = pc.list_value_length(held).to_numpy(zero_copy_only=False)
+    pieces = pc.list_flatten(held)
+    ends = np.repeat(limits[apart], counts)
+    for name in ("offset", "size"):
+        values = pc.fill_null(pc.struct_field(pieces, name), -1).to_numpy(zero_copy_only=False)
+        if ((values < 0) | (values > ends)).any():
+            return f"an extent's {name} outside the shard"
+    return "a sample in no pieces at all" if (counts == 0).any() else ""
