@@ -1,6 +1,6 @@
-"""The one tree of errors: a line that says where, what was found against what was expected, and what to do.
+"""The exceptions of both packages. The text of each is one line: where, what is wrong, expected, found, what to do.
 
-`Error` is its root, here and in `curate`; each has the exit code that it becomes on the command line.
+`Error` is the root, here and in `curate`; its `exit_code` is that of the command line.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Error(Exception):
         where = ", ".join(part for part in place if part is not None)
         line = f"{where}: {self.problem}" if where else self.problem
         against = {"expected": self.expected, "found": self.found}
-        said = ", ".join(f"{word} {value}" for word, value in against.items() if value is not None)
-        if said:
-            line += f" ({said})"
+        details = ", ".join(f"{word} {value}" for word, value in against.items() if value is not None)
+        if details:
+            line += f" ({details})"
         return f"{line}; {self.todo}" if self.todo else line
 
 
@@ -46,37 +46,37 @@ class ShardError(Error):
 
 
 class NotShards(ShardError):
-    """What was named is no tar, or holds none."""
+    """A file is no tar, a URL or path cannot be opened, or a folder holds no shard."""
 
 
 class ShardsChanged(ShardError):
-    """A shard is not the one that was indexed."""
+    """A shard differs from what its index recorded: it is gone, shorter, or has other headers."""
 
 
 class RootDiffers(ShardError):
-    """An index is of shards that lie elsewhere."""
+    """An index belongs to shards in another folder or under another URL."""
 
 
 class Unfinished(ShardError):
-    """A folder lacks the marker that is written last, or a file is cut, empty or damaged.
+    """A folder lacks the marker that is written last, or a file is truncated, empty or damaged.
 
-    Ours appear whole or not at all: something else happened to them.
+    Every file is written atomically here, so a truncated one was damaged afterwards.
     """
 
 
 class UnknownFormat(ShardError):
-    """A file of ours in a format, or a version of it, that this release does not read."""
+    """A file that this package writes, in a format or version that this release does not read."""
 
 
 class NoSpace(ShardError):
-    """The disk is too small for what would be written."""
+    """The disk has less room than is needed."""
 
 
 class Busy(ShardError):
-    """Another process is writing the folder."""
+    """Another process holds the lock of the folder or file."""
 
 
 class Misuse(Error):
-    """The request itself cannot be meant: output inside input, an option out of its range, two that exclude another."""
+    """The call contradicts itself: output inside input, an option out of range, two options that exclude each other."""
 
     exit_code = 2

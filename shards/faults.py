@@ -1,4 +1,4 @@
-"""What can be wrong with a shard, by fixed names; listed with their meaning in FORMAT.md."""
+"""The kinds of fault that indexing reports about a shard, and one fault. FORMAT.md says what each kind means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member's name: which key and extension it stands for, and whether a key may be written anywhere."""
+"""How the name of a tar member splits into key and extension (webdataset's rule), and which names are safe to write."""
 
 from __future__ import annotations
 

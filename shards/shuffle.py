@@ -1,6 +1,6 @@
-"""In which order an epoch reads the rows of a store: pure arithmetic on rows, keyed by (seed, epoch).
+"""The random order in which an epoch reads samples: pure functions of (rows, seed, epoch).
 
-The order depends neither on workers nor on which shards hold the rows now. Reading it is `stream`'s business.
+The order depends neither on the number of workers nor on which shard holds a row now. `shards.stream` reads in it.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ import numpy.typing as npt
 
 from shards.arrays import Int64Array
 
-#: Consecutive kept rows that stay close together, so that reads are sequential runs.
+#: Rows of a block: these stay close together, so that reads are sequential.
 BLOCK_ROWS = 1024
-#: Blocks whose rows are mixed with one another.
+#: Blocks that are shuffled together.
 WINDOW_BLOCKS = 16
 
 
 def random_bits(seed: int, purpose: str, number: int, count: int) -> npt.NDArray[np.uint64]:
-    """``count`` uniform 64-bit numbers that depend on the other arguments alone, on any machine and numpy.
+    """``count`` uniform random numbers, shape (count,), uint64: a pure function of the arguments, on any machine.
 
-    They are the raw output of a Philox generator whose key is a BLAKE2b hash of the arguments.
+    The raw output of a Philox generator whose key is the BLAKE2b hash of seed, purpose and number.
     """
     digest = hashlib.blake2b(f"{seed}/{purpose}/{number}".encode(), digest_size=16).digest()
     return np.random.Philox(key=np.frombuffer(digest, dtype="<u8")).random_raw(count)
 
 
 def permutation(seed: int, purpose: str, number: int, count: int) -> Int64Array:
-    """A permutation of ``range(count)``, int64, by the same key as `random_bits`."""
+    """A random permutation of ``range(count)``: shape (count,), int64; keyed as `random_bits` is."""
     return np.argsort(random_bits(seed, purpose, number, count), kind="stable").astype(np.int64)
 
 
 def epoch_order(rows: Int64Array, seed: int, epoch: int) -> Int64Array:
-    """Permute blocks of 1,024 consecutive rows, then shuffle rows inside windows of 16 blocks.
+    """Block shuffle: permute blocks of 1,024 consecutive rows, then shuffle the rows of every 16 blocks together.
 
-    Up to 16,384 rows are one window, and so fully permuted.
+    Up to 16,384 rows are therefore shuffled fully; reads of larger stores stay nearly sequential.
 
     Args:
-        rows: shape (n,), int64: the kept rows in store order.
-        seed, epoch: what the order is keyed by.
+        rows: shape (n,), int64: the rows to read, in store order.
+        seed, epoch: key of the order.
 
     Returns:
-        Shape (n,), int64: the same rows in the order in which the epoch reads them.
+        Shape (n,), int64: the same rows in reading order.
     """
     blocks = -(-len(rows) // BLOCK_ROWS)
     block = np.argsort(permutation(seed, "order of blocks", epoch, blocks))[np.arange(len(rows)) // BLOCK_ROWS]
@@ -51,17 +51,17 @@ def epoch_order(rows: Int64Array, seed: int, epoch: int) -> Int64Array:
 
 
 def shard_order(rows: Int64Array, shards: npt.NDArray[np.integer], seed: int, epoch: int) -> Int64Array:
-    """Permute shards, then shuffle rows inside each: for shards that can only be read from end to end.
+    """Permute the shards, then shuffle the rows of each: for shards that can only be read sequentially.
 
     Args:
-        rows: shape (n,), int64: the kept rows in store order.
-        shards: shape (n,), the shard that holds each row, by number.
-        seed, epoch: what the order is keyed by.
+        rows: shape (n,), int64: the rows to read, in store order.
+        shards: shape (n,): the number of the shard that holds each row.
+        seed, epoch: key of the order.
 
     Returns:
-        Shape (n,), int64: the same rows; those of one shard stand together.
+        Shape (n,), int64: the same rows in reading order, those of one shard together.
     """
-    held, place = np.unique(shards, return_inverse=True)
-    turn = np.argsort(permutation(seed, "order of shards", epoch, len(held)))[place]
+    distinct, position = np.unique(shards, return_inverse=True)
+    rank = np.argsort(permutation(seed, "order of shards", epoch, len(distinct)))[position]
     keys = random_bits(seed, "order", epoch, len(rows))
-    return np.asarray(rows[np.lexsort((keys, turn))], dtype=np.int64)
+    return np.asarray(rows[np.lexsort((keys, rank))], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Opening a shard set by what a person names: its index found or made, and held against the shards."""
+"""Opens the index of a shard set that a person named: finds it beside the shards or builds it, and checks for drift."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Hands out the samples of a store in a given order, through webdataset's pipeline and loader.
+"""Reads samples of an indexed store in a given order, for training and for tools.
 
-Training sees exactly what the index holds: local shards are read at the index's offsets, gzip and remote ones from end
-to end. The order is the caller's (`order` computes it), and so is what becomes of the bytes (`load`).
-webdataset imports torch, so it is imported on call.
+Local shards are read by seeking to the index's byte offsets; gzip and remote shards sequentially. `shards.shuffle`
+computes the order, the caller's ``load`` decodes the bytes. Batches come through webdataset's pipeline and torch's
+loader, which are imported on call.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def image_batches(
 def _loader(
     index: Index, rows_of_batches: Sequence[Int64Array], load: Callable[[list[Sample]], Loaded], workers: int
 ) -> Iterator[Any]:
-    """What `_load` yields, batch by batch in their order; pickled where it comes from a worker."""
+    """The iterator over what `_load` yields, batch after batch; pickled where a worker made it."""
     import webdataset
 
     reading = partial(_batches_of_worker, index, rows_of_batches)
@@ -129,10 +129,10 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
 
 
 def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: dict[str, SampleMembers]) -> Bodies:
-    """The members of one sample of a shard that can seek.
+    """Extension and body of each member of one sample in a shard that can seek.
 
     Args:
-        walked: what a walk over the shard found, empty before it; filled once a sample's own bytes do not tell all.
+        walked: cache of the shard's members by key; filled when a sample's own bytes do not suffice (hard links).
     """
     extents = line["extents"] or [line]
     data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
@@ -146,20 +146,20 @@ def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: 
 
 
 def is_streamed(index: Index) -> bool:
-    """Whether a shard of the store cannot seek: it is remote or a gzip."""
+    """Whether any shard of the store can only be read sequentially: remote or gzip."""
     return bool(_streamed_shards(index))
 
 
 def streamed_order(index: Index, rows: Int64Array, seed: int, epoch: int) -> Int64Array:
-    """The epoch's order for a store that is streamed: shards permuted, rows shuffled inside each.
+    """`shard_order` of the given rows of a store with sequential shards.
 
-    A shard with no row in ``rows`` is never opened; the kept images of one shard are held in memory at a time.
+    Shards without a row in ``rows`` are never opened; the images of one shard are held in memory at a time.
     """
     return shuffle.shard_order(rows, index.shard_numbers[rows], seed, epoch)
 
 
 def _batches_of_worker(index: Index, rows_of_batches: Sequence[Int64Array]) -> Iterator[tuple[int, list[Sample]]]:
-    """The source stage: worker w of W makes the batches w, w + W, w + 2W ..., which the loader hands out in turn."""
+    """The source stage of a worker w of W: batches w, w + W, w + 2W ..., which the loader interleaves again."""
     from webdataset.utils import pytorch_worker_info
 
     _, _, worker, workers = pytorch_worker_info()
@@ -173,7 +173,7 @@ def _batches_of_worker(index: Index, rows_of_batches: Sequence[Int64Array]) -> I
 def _load(
     load: Callable[[list[Sample]], Loaded], batches: Iterable[tuple[int, list[Sample]]]
 ) -> Iterator[tuple[int, Loaded] | Error]:
-    """The second stage. An error of ours, or of reading, travels as a value: the loader would wrap it in its text."""
+    """The decoding stage. Errors travel as values, as torch's loader would bury them in a traceback's text."""
     try:
         for number, batch in batches:
             yield number, load(batch)
@@ -191,7 +191,7 @@ def _pickled(results: Iterable[object]) -> Iterator[bytes]:
 
 
 def _unchanged(loaded: Loaded) -> Loaded:
-    """What the loader would turn into tensors and lists by itself stays what ``load`` made of it."""
+    """The collate function: none, as ``load`` has collated the batch."""
     return loaded
 
 
@@ -217,7 +217,7 @@ def _image_samples(index: Index, lines: Iterable[IndexRow], files: OpenShards) -
 
 
 def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[Sample]:
-    """The samples of a run of rows of one shard, read from its beginning to the last of their images."""
+    """The samples of several rows of one shard, which is read sequentially up to their last image."""
     found = [_new_sample(index, line, row) for row, line in run]
     with_image = [place for place, (_, line) in enumerate(run) if line["image"] is not None]
     with_image.sort(key=lambda place: run[place][1]["image_offset"])
@@ -231,7 +231,7 @@ def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[
 
 
 def _streamed_shards(index: Index) -> frozenset[str]:
-    """The shards that cannot seek."""
+    """Paths of the shards that can only be read sequentially."""
     return frozenset(
         shard.path for shard in index.shards if shard.gzip or remote.is_url(locate(index.root, shard.path))
     )
@@ -243,16 +243,16 @@ def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
 
 @contextmanager
 def _open_stream(location: str) -> Iterator[BinaryIO]:
-    """Open a shard by webdataset's reader where it knows the URL's scheme, else as `ranges.opening` does.
+    """Open a shard by webdataset's reader where that knows the URL's scheme, else by `byte_ranges.open_stream`.
 
-    Its reader runs commands, so what comes here comes from `names.resolve`. Web servers are asked by ours: webdataset's
-    takes braces in a URL for a pattern, and waits without end.
+    webdataset's reader runs ``pipe:`` commands; `shard_set.resolve` has decided whether they are allowed. http(s) is
+    read by `shards.io.remote`: webdataset's own takes braces in a URL for a pattern, and has no timeout.
     """
     from webdataset.gopen import Pipe, gopen, gopen_schemes
 
-    ours = ("http", "https", "file")
+    own_schemes = ("http", "https", "file")
     scheme = location.partition(":")[0]
-    if not remote.is_url(location) or scheme in ours or scheme not in gopen_schemes:
+    if not remote.is_url(location) or scheme in own_schemes or scheme not in gopen_schemes:
         with open_stream(location) as stream:
             yield stream
         return

@@ -87,7 +87,7 @@ def read(path: Path, columns: list[str] | None = None, schema: pa.Schema | None 
         Unfinished: it is cut, empty or damaged, or a column is missing or of another kind.
     """
     with _damage_reported(path):
-        table = parquet.read_table(path, _TODO, columns, coded=["shard"])
+        table = parquet.read_table(path, _TODO, columns, dictionary_columns=["shard"])
     wanted = [field for field in schema or () if columns is None or field.name in columns]
     if wrong := parquet.schema_mismatch(table, pa.schema(wanted)):
         raise Unfinished(f"{path}: {wrong}; {_TODO}")

@@ -1,1 +1,1 @@
-"""Files, folders and URLs: atomic writes, locks, opened shards, images, Parquet, the parallel map."""
+"""Files, folders, URLs, processes and file formats below the tar layer."""

@@ -1,7 +1,6 @@
-"""The only code that gives a file its final name: written under a temporary name beside it, fsync, rename.
+"""Atomic writes: a file is written as ``.NAME.partial`` beside its place, fsynced, and renamed.
 
-A file under its final name is therefore complete, and a kill leaves at most a ``.NAME.partial``,
-which the next attempt overwrites.
+A file under its final name is therefore complete. A kill leaves at most the partial, which the next write overwrites.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ LOCK_TIMEOUT_S = 1.0
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears as ``path`` when the block ends well, and not at all otherwise.
+    """Open a file for writing that appears as ``path`` when the block ends without an exception, and otherwise not.
 
     Raises:
         Busy: another process is writing it.
-        OSError: disk full, no permission; nothing is left under either name then.
+        OSError: disk full, no permission; neither the file nor its partial is left then.
     """
     with atomic_write_unsynced(path) as file:
         yield file
@@ -36,9 +35,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_write_unsynced(path: Path) -> Iterator[BinaryIO]:
-    """As `atomic_write`, for one of many files of a folder: their names last from the `sync_folder` that ends them all.
+    """`atomic_write` without the fsync of the folder: for many files, after the last of which the caller syncs it.
 
-    A power cut before that may take the file away, whole; what stands under its name is complete in any case.
+    A power cut before `sync_folder` may undo the rename; the file that is then under the name is still a complete one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -56,7 +55,7 @@ def atomic_write_unsynced(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named_in_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error that does not: a write, and the close after it, say only what went wrong."""
+    """Put the file's name into an `OSError` that has none, as those of write and close have."""
     try:
         yield
     except OSError as error:
@@ -67,7 +66,7 @@ def _named_in_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _open_locked(partial: Path) -> Iterator[BinaryIO]:
-    """Open and lock a partial; one that the worker of a killed process still holds is waited for, a moment."""
+    """Open and lock a partial, waiting up to `LOCK_TIMEOUT_S` for the worker of a killed process to let go of it."""
     give_up = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb") as file:
@@ -83,20 +82,18 @@ def _open_locked(partial: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, whole or not at all."""
+    """Write ``data`` to ``path`` atomically; raises as `atomic_write`."""
     with atomic_write(path) as file:
         file.write(data)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Fill a folder that appears as ``path`` when the block ends well, and not at all otherwise.
-
-    ``path`` must be missing or an empty folder.
+    """A new folder to fill, that appears as ``path`` when the block ends without an exception, and otherwise not.
 
     Raises:
         Busy: another process is filling it.
-        OSError: ``path`` holds something, disk full, no permission.
+        OSError: ``path`` exists and is not an empty folder, disk full, no permission.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -112,7 +109,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove what is in a folder."""
+    """Delete everything in a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -121,7 +118,7 @@ def _empty(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames and removals in ``folder`` survive a power cut."""
+    """fsync a folder, so that renames and removals in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with _named_in_errors(folder):

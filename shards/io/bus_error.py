@@ -1,6 +1,7 @@
-"""Files that are mapped into memory, and what is said where one of them loses bytes while they are read.
+"""SIGBUS: the signal that Linux sends when a memory-mapped file is truncated while it is read.
 
-The system then sends SIGBUS, after which nothing can go on: reading from a map has no other way to fail.
+Owns the list of files mapped now, and the handler that reports which of them shrank. `shards.io.mapped` opens shards as
+maps; nothing else does.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any, BinaryIO
 
 from shards.errors import ShardError, ShardsChanged
 
-#: The files that are mapped now: descriptor -> name and bytes mapped.
+#: Files mapped now: descriptor -> name and bytes mapped.
 _mapped_files: dict[int, tuple[str, int]] = {}
-#: The handler that the system holds a pointer to.
+#: Kept alive, as the system holds a pointer to it.
 _handler: Any = None
 
 
 @contextmanager
 def map_file(file: BinaryIO, name: str) -> Iterator[bytes | mmap.mmap]:
-    """All bytes of an open file as one buffer, which is good beyond the block, until its last user lets go of it.
+    """Map an open file read-only; the buffer outlives the block as long as something refers to it.
 
     Args:
         name: of the file, for messages.
@@ -40,14 +41,14 @@ def map_file(file: BinaryIO, name: str) -> Iterator[bytes | mmap.mmap]:
 
 
 def install_handler(tell: Callable[[ShardError], object]) -> None:
-    """End this process with status 1 where a mapped file loses bytes that are read, after ``tell`` was told of it."""
+    """On SIGBUS, call ``tell`` with an error that names the truncated file, and exit this process with status 1."""
     global _handler
 
     def end(_: int) -> None:
         tell(_shrunken_file())
         os._exit(1)
 
-    # Python's own handlers run when the read is over, which it never is: this one runs inside it.
+    # Python's handlers run between bytecodes, and the faulting read never ends; a C handler runs inside it.
     _handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
     ctypes.CDLL(None).signal(signal.SIGBUS, _handler)
 

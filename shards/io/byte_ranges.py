@@ -1,6 +1,6 @@
-"""Reads byte ranges of shards: local ones in any order by seeking, gzip and remote ones once from end to end.
+"""Reads byte ranges of shards: local ones in any order by `preadv`, gzip and remote ones sequentially.
 
-Offsets count the bytes of the uncompressed tar. What the bytes mean is not known here.
+Offsets count bytes of the uncompressed tar; what the bytes mean is for the callers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shards.io import remote
 from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
 from shards.io.regular_files import check_regular, open_regular
 
-#: Local shards that one reader keeps open, at most.
+#: Local shards that one reader keeps open.
 MAX_OPEN = 64
 
 
 class OpenShards:
-    """The local shards that a reader has open: opened when first read, the longest unused closed beyond a bound.
+    """File descriptors of local shards: opened on first use, the least recently used closed beyond a bound.
 
     Args:
-        max_open: the bound; None takes `MAX_OPEN`, or a quarter of what the system lets this process open, if less.
+        max_open: the bound; None takes `MAX_OPEN`, or a quarter of this process's descriptor limit, if less.
     """
 
     def __init__(self, max_open: int | None = None) -> None:
@@ -42,7 +42,7 @@ class OpenShards:
             os.close(self._open.popitem()[1])
 
     def descriptor(self, path: str) -> int:
-        """File descriptor of an open shard, good until the next call.
+        """File descriptor of a shard, valid until the next call.
 
         Raises:
             ShardsChanged: the shard is gone.
@@ -97,17 +97,17 @@ def shard_too_short(shard: str, expected: int, found: int) -> ShardsChanged:
 
 
 def read_ranges(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[bytes]:
-    """Read ranges of a stream that cannot seek, in increasing order of offset; ranges may overlap.
+    """Yield byte ranges of a sequential stream; ranges may overlap.
 
     Args:
         stream: the uncompressed shard, at its beginning.
         shard: its name, for messages.
-        offsets, sizes: of the ranges, in bytes; offsets must not decrease.
+        offsets, sizes: of the ranges, bytes; offsets must not decrease.
 
     Raises:
         ShardsChanged: the stream ends before a range does.
     """
-    position, last = 0, b""  # `last`: bytes just read, which end at `position`; kept for ranges that overlap
+    position, last = 0, b""  # `last`: the bytes read last, which end at `position`; overlapping ranges need them
     for offset, size in zip(offsets, sizes, strict=True):
         if offset > position:
             _skip(stream, shard, offset - position, position)
@@ -121,7 +121,7 @@ def read_ranges(stream: IO[bytes], shard: str, offsets: Sequence[int], sizes: Se
 
 
 def read_exactly(stream: IO[bytes], shard: str, size: int, position: int) -> bytes:
-    """The next ``size`` bytes of a stream at byte ``position`` of ``shard``; `ShardsChanged` where it ends before."""
+    """The next ``size`` bytes of a stream that stands at byte ``position``; raises `ShardsChanged` at its end."""
     parts, missing = [], size
     while missing and (part := stream.read(missing)):
         parts.append(part)
@@ -140,7 +140,7 @@ def _skip(stream: IO[bytes], shard: str, size: int, position: int) -> None:
 
 @contextmanager
 def open_stream(location: str) -> Iterator[BinaryIO]:
-    """Open a shard, local or remote, at its beginning, uncompressed where its magic says gzip."""
+    """Open a shard, local or remote, as a sequential stream of uncompressed bytes; gzip is told by its magic."""
     if remote.is_url(location):
         with remote.open_url(location) as stream:
             yield uncompressed(stream)
@@ -150,7 +150,7 @@ def open_stream(location: str) -> Iterator[BinaryIO]:
 
 
 def uncompressed(stream: IO[bytes]) -> BinaryIO:
-    """The tar in a stream that is a tar or a gzip of one; a damaged gzip ends where it cannot be unpacked further."""
+    """The tar in a stream of a tar or a gzip of one; a damaged gzip ends early instead of raising."""
     buffered = io.BufferedReader(cast(io.RawIOBase, _Readable(stream)), CHUNK)
     if buffered.peek(2)[:2] == GZIP_MAGIC:
         return cast(BinaryIO, io.BufferedReader(GzipReader(buffered), CHUNK))
@@ -158,7 +158,7 @@ def uncompressed(stream: IO[bytes]) -> BinaryIO:
 
 
 class _Readable(io.RawIOBase):
-    """Any object with ``read`` as a raw stream, so that it can be buffered."""
+    """Adapter: any object with ``read`` as a raw stream, to be buffered."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

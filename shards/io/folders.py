@@ -1,6 +1,6 @@
-"""The files below a folder, and what a walk of it passes over: nothing is left out without a word.
+"""Lists the wanted files below a folder, and reports everything that was skipped.
 
-Owns which folders are entered. Which files are wanted is the caller's.
+The caller says which names are wanted. `shards.io.regular_files` opens single files.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class PassedOver:
 
 
 def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list[str], PassedOver]:
-    """The wanted files below ``folder``, as sorted relative paths with ``/``, and what was passed over.
+    """The wanted files below ``folder``, as sorted relative paths with ``/``, and a report of what was skipped.
 
-    Hidden files and folders are no one's wish; links to folders are not followed, links to files are, and one that
-    leads nowhere counts as a file, for its reader to say so.
+    Hidden files and folders are skipped. Links to folders are not followed; links to files are, and a broken one is
+    listed, so that its reader fails.
 
     Args:
         wanted: told a file's name without its folder.

@@ -1,8 +1,8 @@
-"""Bytes -> a picture that a network can be fed: upright, 8 bits, gray or RGB, whole or not at all.
+"""Decodes image files to upright 8-bit gray or RGB with Pillow, and encodes PNG. A damaged image is refused whole.
 
-Owns decoding, and the names of its failures. Resizing and batches are left to the training side.
-What it decides: by content and never by name; the first frame; EXIF orientation applied; transparent pixels laid on
-`BACKGROUND`; deeper gray scaled to 8 bits; CMYK, palettes and other colours turned into RGB.
+The format is told by content, not by name; of several frames the first counts; EXIF orientation is applied; transparent
+pixels are laid on `BACKGROUND`; deeper gray is scaled to 8 bits; CMYK, palettes and other colours become RGB. Resizing
+and batching are `curate.data.decode`'s.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shards.arrays import UInt8Array
 
 #: What shows through transparent pixels: white, as on a page.
 BACKGROUND = 255
-#: Pixels of one picture; Pillow warns from here on. More is refused before anything is allocated.
+#: Pixels of one image, the number from which Pillow warns of decompression bombs.
 MAX_PIXELS = 89_478_485
 
 # Formats that stores hold. Named one by one, because Pillow's list has some that run other programs (EPS) or have no
@@ -41,7 +41,7 @@ _MAGICS = {
     b"8BPS": "Photoshop",
     b"\xff\x0a": "JPEG XL",
 }
-#: The EXIF orientation -> what sets the picture upright.
+#: EXIF orientation -> the transposition that sets the image upright.
 _TRANSPOSE_OF_ORIENTATION = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -70,7 +70,7 @@ _DECODER_ERRORS = (
 
 
 class ImageError(Exception):
-    """A picture cannot be used.
+    """An image cannot be used.
 
     Args:
         kind: ``empty-member``, ``not-an-image``, ``truncated-image``, ``image-too-large`` or ``unsupported-image``.
@@ -83,14 +83,14 @@ class ImageError(Exception):
 
 
 def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode a picture to mode ``L`` or ``RGB``.
+    """Decode an image to mode ``L`` or ``RGB``.
 
     Args:
         data: the bytes of an image file.
-        most_pixels: width times height that is still decoded.
+        max_pixels: limit of width times height; above it nothing is allocated.
 
     Raises:
-        PictureError: empty, no image, cut or damaged, too large, or of a kind that is not read here.
+        ImageError: empty, no image, truncated or damaged, too large, or of an unsupported kind.
     """
     if not data:
         raise ImageError("empty-member", "0 bytes")
@@ -146,7 +146,7 @@ def _damaged(error: BaseException) -> ImageError:
 
 
 def _unidentified(data: bytes) -> ImageError:
-    """Tell damaged pictures and pictures of other formats from what is no picture."""
+    """Tell damaged images, and images of formats that are not read, from other files."""
     known = next((name for magic, name in _MAGICS.items() if data.startswith(magic)), None)
     if known in ("JPEG", "PNG", "GIF", "TIFF", "BMP"):
         return ImageError("truncated-image", f"cut or damaged {known} of {len(data)} bytes")
@@ -164,7 +164,7 @@ def _upright(image: Image.Image) -> Image.Image:
     try:
         orientation = image.getexif().get(_ORIENTATION)
     except _DECODER_ERRORS:
-        # The pixels are whole; only what the camera said of them is not.
+        # The pixels are whole; only the camera's metadata is damaged.
         orientation = None
     turn = _TRANSPOSE_OF_ORIENTATION.get(orientation) if isinstance(orientation, int) else None
     return image if turn is None else image.transpose(turn)

@@ -1,8 +1,7 @@
-"""Inflates a gzip as far as it goes: a stream that ends where nothing more can be had, and says why.
+"""A gzip reader that returns every byte that can be decompressed, and then says what is damaged.
 
-Python's reader gives nothing of a gzip whose checksum is wrong, and not all that stands before damage. Here every whole
-byte is kept, and the members of a gzip (some writers begin one every 64 kB) are unpacked one after the other, whatever
-the checksum of the one before says.
+Python's `gzip` raises at a wrong checksum and loses what stands before damage. This one goes on through all members of
+a gzip (some writers begin one every 64 kB), whatever the checksum of the one before.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ _HEADER_CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
 
 
 class GzipReader(io.RawIOBase):
-    """What a gzip holds, to be read once from its beginning.
+    """The uncompressed bytes of a gzip, as a sequential raw stream.
 
     Attributes:
-        damage: why unpacking stopped before the end, else None; known once all has been read.
-        mismatch: which checksum does not hold, else None: the bytes are there, some of them may be wrong.
+        damage: why decompression stopped before the end, else None; valid after the last read.
+        mismatch: which checksum is wrong, else None: all bytes were returned, some may be wrong.
     """
 
     def __init__(self, packed: IO[bytes]) -> None:
@@ -52,7 +51,7 @@ class GzipReader(io.RawIOBase):
         number = 0
         try:
             while self._more():
-                self._pass_header()
+                self._skip_header()
                 yield from self._body(number)
                 number += 1
                 # Zeros may fill up the last block of a tape or disk.
@@ -84,13 +83,13 @@ class GzipReader(io.RawIOBase):
             yield piece
             if not unpacker.eof and not piece and not self._more():
                 raise EOFError
-        said = self._take(8)
-        if said != crc.to_bytes(4, "little") + (size % (1 << 32)).to_bytes(4, "little"):
-            which = "CRC" if said[:4] != crc.to_bytes(4, "little") else "length"
+        trailer = self._take(8)
+        if trailer != crc.to_bytes(4, "little") + (size % (1 << 32)).to_bytes(4, "little"):
+            which = "CRC" if trailer[:4] != crc.to_bytes(4, "little") else "length"
             where = f"of its member {number}" if number else "of the gzip"
             self.mismatch = self.mismatch or f"the {which} {where} is wrong"
 
-    def _pass_header(self) -> None:
+    def _skip_header(self) -> None:
         fixed = self._take(10)
         if fixed[:2] != GZIP_MAGIC or fixed[2] != _DEFLATE:
             raise zlib.error("no gzip header where one should be")
@@ -99,11 +98,11 @@ class GzipReader(io.RawIOBase):
             self._take(int.from_bytes(self._take(2), "little"))
         for flag in (_NAME, _COMMENT):
             if flags & flag:
-                self._pass_text()
+                self._skip_text()
         if flags & _HEADER_CHECKSUM:
             self._take(2)
 
-    def _pass_text(self) -> None:
+    def _skip_text(self) -> None:
         while b"\0" not in self._rest:
             self._rest = b""
             if not self._more():
@@ -126,7 +125,7 @@ class GzipReader(io.RawIOBase):
 
 
 def _intact_part(unpacker: zlib._Decompress, fed: bytes) -> bytes:
-    """All that can be unpacked of ``fed``, which as a whole cannot."""
+    """The longest output that can be decompressed of ``fed``, by bisection."""
     whole, piece, too_many = 0, b"", CHUNK
     while too_many - whole > 1:
         n = (whole + too_many) // 2

@@ -1,7 +1,7 @@
-"""One process at a time writes a folder: a lock that ends with the process that holds it, however that ends.
+"""Advisory locks: one process at a time writes a folder, and the lock ends with that process.
 
-The lock is the system's (flock on the folder itself), so it leaves no file behind and none to clear up after a kill.
-Worker processes do not inherit it. Where the file system knows no such lock (some NFS), there is none.
+flock on the folder itself leaves no lock file, and nothing to clean up after a kill. Forked workers do not inherit it.
+A file system without flock (some NFS) gives no lock.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _locked_folders: set[int] = set()
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep ``folder`` (made where it is missing, and removed again where it stays empty) to this process for the block.
+    """Hold the lock of ``folder`` for the block; it is created if missing, and removed again if left empty.
 
     Raises:
-        Busy: another process has it, or another block of this one.
+        Busy: another process, or another block of this one, holds it.
         Misuse: it is no folder.
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if folder.exists() and not folder.is_dir():
         raise Misuse("not a folder", shard=str(folder), todo="choose another --out")
@@ -47,10 +47,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int, path: Path) -> None:
-    """Lock an open file or folder, which ``path`` must still name; closing it lets go.
+    """Lock an open file or folder without waiting, provided that ``path`` still names it; closing it unlocks.
 
     Raises:
-        Busy: another process has it.
+        Busy: another process holds the lock, or has renamed it.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +71,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _close_in_child() -> None:
-    """In a forked worker: its copy would keep the lock when the process that took it is killed."""
+    """After a fork: the child's copy of a descriptor would keep the lock when its parent is killed."""
     for descriptor in _locked_folders:
         os.close(descriptor)
     _locked_folders.clear()

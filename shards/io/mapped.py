@@ -1,7 +1,8 @@
-"""A shard's uncompressed bytes as one buffer, wherever and however it is stored.
+"""A whole shard as one buffer of uncompressed bytes, for random access, wherever it is stored.
 
-Owns opening: a local tar is a memory map; gzip (told by its magic) and remote shards are streamed once into an unnamed
-temporary file, which is mapped, so that memory stays small and every offset counts uncompressed bytes.
+A local tar is memory-mapped. A gzip (told by its magic) or remote shard is copied once to an unnamed temporary file,
+which is mapped, so that memory use stays small. Sequential reads are `shards.io.byte_ranges`'; the maps themselves, and
+SIGBUS, `shards.io.bus_error`'s.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from shards.io.bus_error import map_file
 from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
 from shards.io.regular_files import open_regular
 
+#: An uncompressed tar in memory, or mapped.
+Buffer = bytes | mmap.mmap
+
 
 @dataclass(frozen=True)
 class MappedShard:
@@ -29,10 +33,10 @@ class MappedShard:
 
     Args:
         buffer: the uncompressed tar.
-        size: bytes as stored, compressed ones where it is compressed.
+        size: bytes as stored, i.e. compressed if it is a gzip.
         gzip: whether it is stored compressed.
         damage: why decompression stopped early, else None; ``buffer`` holds what came before.
-        mismatch: which checksum of the compressed file does not hold, else None; ``buffer`` holds all.
+        mismatch: which checksum of the gzip is wrong, else None; ``buffer`` holds everything.
     """
 
     buffer: Buffer
@@ -43,21 +47,21 @@ class MappedShard:
 
 
 @contextmanager
-def open_mapped(locator: str) -> Iterator[MappedShard]:
-    """Open a shard under its path or URL.
+def open_mapped(location: str) -> Iterator[MappedShard]:
+    """Open a shard by path or URL.
 
     Raises:
         NotShards: it cannot be opened, or not be read to its end.
-        NoSpace: the temporary copy of a compressed or remote shard does not fit.
+        NoSpace: the temporary copy of a gzip or remote shard does not fit.
     """
-    if remote.is_url(locator):
+    if remote.is_url(location):
         with _temporary_file() as copy:
-            with remote.open_url(locator) as stream, _out_of_space_named(locator):
+            with remote.open_url(location) as stream, _out_of_space_named(location):
                 shutil.copyfileobj(stream, copy, CHUNK)
-            with _mapped(copy, locator) as source:
+            with _mapped(copy, location) as source:
                 yield source
         return
-    with _open_local(locator) as file, _mapped(file, locator) as source:
+    with _open_local(location) as file, _mapped(file, location) as source:
         yield source
 
 
@@ -69,21 +73,21 @@ def _open_local(path: str) -> BinaryIO:
 
 
 @contextmanager
-def _mapped(file: BinaryIO, locator: str) -> Iterator[MappedShard]:
+def _mapped(file: BinaryIO, location: str) -> Iterator[MappedShard]:
     file.flush()
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     if file.read(2) != GZIP_MAGIC:
-        with map_file(file, locator) as buffer:
+        with map_file(file, location) as buffer:
             yield MappedShard(buffer, size, False)
         return
     file.seek(0)
     with _temporary_file() as plain:
         unpacked = GzipReader(file)
-        with _out_of_space_named(locator):
+        with _out_of_space_named(location):
             shutil.copyfileobj(unpacked, plain, CHUNK)
             plain.flush()
-        with map_file(plain, locator) as buffer:
+        with map_file(plain, location) as buffer:
             yield MappedShard(buffer, size, True, unpacked.damage, unpacked.mismatch)
 
 
@@ -94,15 +98,12 @@ def _temporary_file() -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _out_of_space_named(locator: str) -> Iterator[None]:
-    """Say plainly that a temporary copy found no space."""
+def _out_of_space_named(location: str) -> Iterator[None]:
+    """Turn ENOSPC of the temporary copy into `NoSpace`."""
     try:
         yield
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         todo = f"make room in {tempfile.gettempdir()}, or point TMPDIR to a larger disk"
-        raise NoSpace("no space for an uncompressed copy", shard=locator, todo=todo) from error
-
-
-Buffer = bytes | mmap.mmap
+        raise NoSpace("no space for an uncompressed copy", shard=location, todo=todo) from error

@@ -1,7 +1,6 @@
-"""The one way in which a stage does its work shard by shard: a pure task, mapped over shards, results in order.
+"""A parallel map over shards: a pure task for every item, in this process or a pool, results in order.
 
-Owns how tasks are spread over processes, and who is told how far they are. What a task does, and how its results are
-joined, belongs to the stages. A cluster (Slurm array, Ray) comes in here and nowhere else.
+Owns how tasks are spread over processes, and the progress callback. A cluster (Slurm array, Ray) would come in here.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from shards.io import bus_error, processes
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Seconds of work that are done in this process before others are started: a small set never waits for them.
+#: Seconds of work done in this process before others are started: small sets never wait for their start.
 SERIAL_S = 0.5
-#: Told how many tasks of how many are done.
+#: Called with the number of tasks done, and of all.
 ProgressCallback = Callable[[int, int], None]
 _progress: ContextVar[ProgressCallback | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
 def on_progress(by: ProgressCallback) -> Iterator[None]:
-    """Tell ``by`` how far every `map_shards` in this block is."""
+    """Call ``by(done, total)`` after every task of any `map_shards` inside this block."""
     before = _progress.set(by)
     try:
         yield
@@ -48,15 +47,15 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
     """Yield ``task(item)`` for every item, in the order of ``items``, whatever the number of workers.
 
     Args:
-        task: a function of a module (or a `functools.partial` of one), so that another process can find it.
-        items: what the task is done for, usually one a shard.
-        workers: processes; 1 works in this process. More than there are items are not started, and none before
-            `SERIAL_S` seconds of work are done.
+        task: a module-level function, or a `functools.partial` of one, so that it can be pickled.
+        items: usually one a shard.
+        workers: processes; 1 works in this process. No more are started than there are items, and none before
+            `SERIAL_S` seconds of work are done here.
 
     Raises:
         Misuse: ``workers`` is below 1.
         ShardError: processes cannot be started, or one was killed.
-        Whatever the first failing task (in the order of ``items``) raises; tasks not yet begun are dropped then.
+        Whatever the first failing task, in the order of ``items``, raises; tasks not yet begun are cancelled.
     """
     if workers < 1:
         raise Misuse("the number of workers is too small", expected="at least 1", found=workers)
@@ -69,10 +68,10 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
 
 def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
     started = time.monotonic()
-    for place, item in enumerate(items):
-        n_processes = min(workers, len(items) - place)
+    for position, item in enumerate(items):
+        n_processes = min(workers, len(items) - position)
         if n_processes > 1 and time.monotonic() - started >= SERIAL_S:
-            yield from _in_processes(task, items[place:], n_processes)
+            yield from _in_processes(task, items[position:], n_processes)
             return
         yield task(item)
 
@@ -98,10 +97,10 @@ def _in_processes(task: Callable[[Item], Result], items: Sequence[Item], n_proce
 
 
 def init_worker(told: Connection) -> None:
-    """What a process of the pool does first.
+    """Initializer of a pool process.
 
     Args:
-        told: where its last words go, should a shard become shorter while it is read.
+        told: pipe on which it reports a shard that was truncated while it was read, before it exits.
     """
     processes.init_worker()
     bus_error.install_handler(told.send)

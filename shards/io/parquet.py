@@ -1,6 +1,6 @@
-"""Opens every Parquet file that is read here: whole, its pages held against their checksums, its columns of their kind.
+"""Reads Parquet files with their page checksums and column types verified; damage becomes one error.
 
-Owns the one place where errors of the Parquet reader become ours. What a table means is its owner's business.
+Every Parquet file is read through here. What a table means is its caller's.
 """
 
 from __future__ import annotations
@@ -19,24 +19,29 @@ from shards.io.regular_files import check_regular
 
 
 class Damaged(ShardError):
-    """A Parquet file is cut, empty or damaged; ``found`` says how it shows."""
+    """A Parquet file is truncated, empty or damaged; ``found`` says how that shows."""
 
 
 def read_table(
-    path: Path, todo: str, columns: list[str] | None = None, *, what: str = "Parquet file", coded: Sequence[str] = ()
+    path: Path,
+    todo: str,
+    columns: list[str] | None = None,
+    *,
+    what: str = "Parquet file",
+    dictionary_columns: Sequence[str] = (),
 ) -> pa.Table:
-    """All rows of one file; the footer's metadata stays with the schema.
+    """All rows of one file; the schema keeps the footer's metadata.
 
     Args:
-        todo: what the message advises where the file is damaged.
-        columns: only these, which must be there; None for all.
+        todo: advice at the end of the message where the file is damaged.
+        columns: read only these, which must exist; None for all.
         what: what the file should be, for the message.
-        coded: columns that come dictionary-encoded where they are there.
+        dictionary_columns: columns to read dictionary-endictionary_columns where they exist.
 
     Raises:
         FileNotFoundError, PermissionError: there is no such file, or it may not be read.
         OSError: it is no regular file.
-        Damaged: it is cut, empty or damaged, or lacks a column.
+        Damaged: it is truncated, empty or damaged, or lacks a column.
     """
     check_regular(path)
     with _damage_as_error(path, todo, what):
@@ -47,21 +52,21 @@ def read_table(
             raise Damaged(f"no column {missing[0]}", shard=str(path), found=found, todo=todo)
         options = {"partitioning": None, "page_checksum_verification": True}
         table = pq.read_table(
-            path, columns=columns, read_dictionary=[name for name in coded if name in held], **options
+            path, columns=columns, read_dictionary=[name for name in dictionary_columns if name in held], **options
         )
         table.validate(full=True)  # text that is no UTF-8, places that no dictionary has
     return table
 
 
 def read_metadata(path: Path, todo: str) -> dict[bytes, bytes]:
-    """The metadata in a file's footer; raises as `read_table`."""
+    """The key-value metadata in a file's footer; raises as `read_table`."""
     check_regular(path)
     with _damage_as_error(path, todo):
         return dict(pq.read_metadata(path).metadata or {})
 
 
 def json_metadata(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
-    """The JSON object under a key of a file's metadata; None where there is no such key.
+    """The JSON object under a key of a file's metadata; None where the key is missing.
 
     Raises:
         Damaged: it is no JSON object.
@@ -79,9 +84,9 @@ def json_metadata(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo:
 
 
 def schema_mismatch(table: pa.Table, schema: pa.Schema) -> str | None:
-    """In words, the first column of ``schema`` that a table lacks, or holds as something of another kind; else None.
+    """The first column of ``schema`` that a table lacks or has as another type, in words; None where there is none.
 
-    Whole numbers of any width are of one kind, and so are strings however they are encoded.
+    Integers of any width count as one type, and so do strings of any encoding.
     """
     for field in schema:
         n_held = table.column_names.count(field.name)
@@ -101,7 +106,7 @@ def cast_to_schema(table: pa.Table, schema: pa.Schema, path: Path, what: str, to
     """The columns of ``schema`` in its order and types, without metadata.
 
     Raises:
-        Damaged: `schema_mismatch`, or a number that is too large for its column.
+        Damaged: there is a `schema_mismatch`, or a number does not fit its column.
     """
     wrong = schema_mismatch(table, schema)
     if wrong is None:

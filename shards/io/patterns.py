@@ -1,4 +1,4 @@
-"""Brace patterns, as in a shell: counted by arithmetic before `braceexpand` spends time or memory on them."""
+"""Brace patterns such as ``{000..099}.tar``: their names are counted by arithmetic before `braceexpand` makes them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Worker processes: how they begin, that none outlives the process that started it, and what is said where one is lost.
+"""The life of worker processes: their start, their end with the parent, and errors about lost ones.
 
-The one place where what the system, the standard library and torch say of a pool or a loader becomes an error of ours.
-What workers do is the business of `tasks` and `stream`.
+Messages of the system, the standard library and torch about pools and loaders become `ShardError` here and nowhere
+else. `shards.io.parallel` and `shards.stream` start the workers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def init_worker(*_: object) -> None:
-    """What a worker does first: it leaves Ctrl-C to the process that started it, and ends when that one does."""
+    """First call of a worker: ignore Ctrl-C, which is the parent's to handle, and exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     exit_with_parent()
 
 
 def exit_with_parent() -> None:
-    """Let this worker be killed as soon as the process that started it is gone, however it went.
+    """Have this worker killed as soon as its parent is gone, however that ended.
 
-    Nobody would read its results, and the same command, given again, must not meet it at work. On Linux the system
-    sees to it, from the end of the starting thread on; elsewhere a thread here watches the parent.
+    Nobody would read its results, and a rerun of the command must not meet it at work. Linux does it itself, when the
+    starting thread ends; elsewhere a thread here waits for the parent.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -57,14 +57,14 @@ def _exit_after(parent: multiprocessing.process.BaseProcess) -> None:
 
 @contextmanager
 def starting_workers(*, fresh: bool = False, option: str = "--workers") -> Iterator[None]:
-    """Around the start of workers: they are born deaf to Ctrl-C, which would end one before it can `init_worker`.
+    """Context around the start of workers, with Ctrl-C blocked, as it would end one before `init_worker` ran.
 
     Args:
-        fresh: they are not forked; Python keeps a process beside such ones, and lets Ctrl-C through as it starts it.
-        option: how many they are, for the message.
+        fresh: they are spawned, not forked; Python then starts a helper process, which must not see Ctrl-C either.
+        option: name of the option that sets their number, for the message.
 
     Raises:
-        ShardError: the system has no room for them: processes, open files, semaphores.
+        ShardError: the system is out of processes, open files or semaphores.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
@@ -82,13 +82,13 @@ def starting_workers(*, fresh: bool = False, option: str = "--workers") -> Itera
 
 @contextmanager
 def awaiting_workers(option: str = "--workers") -> Iterator[None]:
-    """Around the wait for a worker's results.
+    """Context around the wait for a worker's result.
 
     Args:
-        option: how many there are, for the message.
+        option: name of the option that sets their number, for the message.
 
     Raises:
-        ShardError: the system ended one. Whatever else the work raises is left as it is.
+        ShardError: a worker was killed. Other exceptions pass.
     """
     try:
         yield

@@ -1,4 +1,7 @@
-"""Opens local files that somebody named: regular ones only, as a pipe would be waited for, and a device has no end."""
+"""Opens local files that a user named, regular ones only: a pipe would block, a device may never end.
+
+`shards.io.folders` lists whole folders.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a regular file to be read.
+    """Open a regular file for reading.
 
     Raises:
-        OSError: it cannot be opened, or is something else.
+        OSError: it cannot be opened, or is a pipe, socket or device.
     """
     # Without O_NONBLOCK the opening of a pipe waits for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -26,7 +29,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """All bytes of a regular file; raises as `open_regular` does."""
+    """All bytes of a regular file; raises as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 

@@ -1,8 +1,7 @@
-"""What lies behind a URL, as bytes. Owns the opening and listing of remote shards; knows nothing of tars.
+"""Opens and lists what lies behind a URL: http(s) by the standard library, ``pipe:`` by a shell, the rest by fsspec.
 
-``http(s):`` is the standard library's, ``pipe:`` runs a command and reads its output (as webdataset has it), all other
-schemes are fsspec's (``s3:`` needs the extra `s3`). Which URLs may come here is for `shards.io.shard_set` to say.
-Whatever the clients raise, while they open and while they read, becomes an error of ours here and nowhere else.
+``s3:`` needs the extra `s3`. Which URLs may come here `shards.io.shard_set` decides. Every exception of a client, while
+it opens and while it reads, becomes `NotShards` here.
 """
 
 from __future__ import annotations
@@ -20,30 +19,30 @@ from typing import Any, BinaryIO, cast
 from shards.errors import Misuse, NotShards, ShardError
 from shards.io.regular_files import open_regular
 
-#: Seconds in which a server must answer, and after that send something.
+#: Seconds in which a server must answer, and then send more.
 TIMEOUT_S = 60.0
 _URL = re.compile(r"(pipe:|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
 def is_url(text: str) -> bool:
-    """Whether this names something that is not a local path."""
+    """Whether this is a URL and not a local path."""
     return _URL.match(text) is not None
 
 
 def is_pipe(text: str) -> bool:
-    """Whether this names the output of a command."""
+    """Whether this is a ``pipe:`` URL: the output of a shell command."""
     return text.startswith("pipe:")
 
 
 def check_url(url: str) -> None:
-    """Raise `Misuse` for an ``http(s):`` URL that no server can be asked for."""
+    """Raise `Misuse` for an ``http(s):`` URL with a blank or control character."""
     if url.startswith(("http://", "https://")) and re.search(r"[\s\x00-\x20\x7f]", url):
         raise Misuse("a URL with a blank or a control character", shard=ascii(url), todo="write a blank as %20")
 
 
 @contextmanager
 def open_url(url: str) -> Iterator[BinaryIO]:
-    """Open what a URL names, to be read once from its beginning.
+    """Open a URL as a sequential stream.
 
     Raises:
         NotShards: it cannot be opened or not be read to its end, or the command of a ``pipe:`` fails.
@@ -57,10 +56,10 @@ def open_url(url: str) -> Iterator[BinaryIO]:
 
 
 def read_url(url: str, max_bytes: int) -> bytes:
-    """All the bytes that a URL names.
+    """All bytes of a URL.
 
     Raises:
-        NotShards: as `open_url`, or they are more than ``max_bytes``.
+        NotShards: as `open_url`, or there are more than ``max_bytes``.
     """
     with open_url(url) as stream:
         data = stream.read(max_bytes + 1)
@@ -98,18 +97,18 @@ def _open(url: str) -> BinaryIO:
 
 @contextmanager
 def _as_shard_error(problem: str, url: str, todo: str | None = None) -> Iterator[None]:
-    """Whatever a client raises, as one line; each client has errors of its own, that share no type."""
+    """Turn any exception of a client into one line; the clients' exceptions have no base class in common."""
     try:
         yield
     except (ShardError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise NotShards(f"{problem} ({said})", shard=url, todo=todo) from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise NotShards(f"{problem} ({reason})", shard=url, todo=todo) from error
 
 
 class _RemoteStream(io.RawIOBase):
-    """A client's stream, whose errors are ours."""
+    """A client's stream, with its exceptions as `NotShards`."""
 
     def __init__(self, stream: BinaryIO, url: str) -> None:
         self._stream, self._url = stream, url
@@ -120,7 +119,7 @@ class _RemoteStream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         with _as_shard_error("the connection broke", self._url, "try again"):
             data = self._stream.read(len(buffer))
-        # A response counts down what it was promised, and ends without a word where it gets less.
+        # An HTTP response counts down its content length, and ends silently where the connection breaks.
         if not data and getattr(self._stream, "length", None):
             raise NotShards("the connection ended early", shard=self._url, todo="try again")
         buffer[: len(data)] = data

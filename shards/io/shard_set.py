@@ -1,7 +1,6 @@
-"""Names: which shards a set has, and which key and extension a member's name stands for.
+"""Resolves what a user named (folder, tar, brace pattern, list file, URL) to an ordered list of shards.
 
-Owns how a folder, a tar, a brace pattern, a list file or a URL of these becomes an ordered list of shards, and how a
-member's name is split and judged. Opens no tar; what lies behind a URL is asked of `shards.io.remote`.
+No tar is opened; `shards.io.remote` lists and reads URLs, `shards.io.patterns` expands patterns.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from shards.io.regular_files import open_regular
 from shards.member_names import is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
-#: Bytes of a list: a million long names.
+#: Bytes of a list: room for a million long names.
 MAX_LIST_BYTES = 1 << 28
-#: What a list that came over the network may name; never what lies on this machine, nor a command.
+#: Schemes that a list from the network may name: never a local file nor a command.
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "gcs", "az", "abfs", "hf")
 #: Numbers with more holes than this for each one present (dates, hashes) do not count shards.
 MAX_HOLES = 10
 _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
-# What `index`, `rewrite`, `export` and the packers put beside shards: no loss, and no news.
+# Files that this package writes beside shards, and so does not report as skipped.
 _COMPANION_FILES = re.compile(
     r"index\.parquet|index\.report\.json|domains\.parquet|manifest\.parquet|curated\.json|sizes\.json|__len__"
     r"|shards\.json|uids\.npy|.*\.idx",
     re.S,
 )
-# What somebody calls a shard, those in forms that are not read included.
+# Names of shards, those in compressions that are not read included.
 _SHARD_LIKE = re.compile(r".*\.(tar(\.(gz|zst|zstd|bz2|xz|lzma|lz|lz4|z|br))?|tgz|tbz2?|txz|tzst|tlz)", re.I | re.S)
 
 
@@ -107,12 +106,12 @@ def locate(root: str, path: str) -> str:
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file of a folder is one of its shards, by its name."""
+    """Whether a file is a shard by its name: ``.tar``, ``.tgz`` or ``.tar.gz`` in any case."""
     return name.lower().endswith(SUFFIXES)
 
 
 def is_unread(name: str) -> bool:
-    """Whether a file of a folder is a shard in a form that is not read here, by its name."""
+    """Whether a file is a shard by its name, in a compression that is not read (``.tar.zst``)."""
     return bool(_SHARD_LIKE.fullmatch(name)) and not is_shard(name)
 
 
