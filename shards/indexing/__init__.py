@@ -1,1 +1,1 @@
-"""From the members of tars to the index: one row a sample, and what is odd about it."""
+"""Shards to samples: scan every tar into index rows, report faults, read members, check for drift."""

@@ -1,8 +1,7 @@
-"""The rows of a shard in which nothing is odd, made from all its members at once: the fast half of `scan`.
+"""The vectorised half of `scan`: index rows of a shard without anything unusual, from all its member names at once.
 
-Regular is what nearly every shard is: plain members with ASCII names, the members of a sample side by side, every
-sample with one image. Gives up on anything else; `shards.indexing.sample` and `shards.indexing.lint` then do the same
-work member by member, with the same rows, and tell what is odd.
+Handles plain members with ASCII names, the members of a sample adjacent, one image a sample. Returns None for anything
+else; then `shards.indexing.sample`, `schema` and `lint` compute the same rows member by member, and report the faults.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _DOT, _SLASH, _LINE_FEED, _UNDERSCORE = (ord(letter) for letter in "./\n_")
 
 
 def bulk_rows(pieces: Sequence[MemberRun | Member], wanted: str | None) -> tuple[pa.RecordBatch, Counter[str]] | None:
-    """The rows, as `shards.indexing.schema.ROW` has them, and the images by last suffix; None where anything is odd.
+    """Rows in the schema `shards.indexing.schema.ROW`, and images counted by suffix; None where anything is unusual.
 
     Args:
         pieces: the members of one shard, in tar order.
-        wanted: the extension that is the image; None takes any that is one.
+        wanted: extension of the image; None for the first member that is one.
     """
     runs = [piece for piece in pieces if isinstance(piece, MemberRun)]
     if not runs or not all(isinstance(piece, MemberRun) or _is_passed_over(piece) for piece in pieces):
@@ -63,18 +62,18 @@ def bulk_rows(pieces: Sequence[MemberRun | Member], wanted: str | None) -> tuple
 
 
 def _is_passed_over(member: Member) -> bool:
-    """Folders are in no sample; only their names may be odd."""
+    """Folders belong to no sample; non-ASCII names of folders need `lint`."""
     return member.kind == FOLDER and member.name.isascii()
 
 
 def _trimmed(fields: UInt8Array) -> UInt8Array:
-    """Name fields without the columns that no name reaches."""
+    """Name fields without trailing columns that are NUL in every name."""
     reached = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
     return fields[:, : int(reached[-1]) + 1] if reached.size else fields[:, :1]
 
 
 def _need_exact_walk(fields: UInt8Array) -> bool:
-    """Whether a name is not ASCII, may be unsafe or hidden, or has what the pattern of keys treats in its own way."""
+    """Whether any name is not ASCII, hidden, perhaps unsafe, or split in a special way by webdataset's pattern."""
     is_dot, is_end = fields == _DOT, fields == 0
     return bool(
         fields.max() > 127
@@ -87,7 +86,7 @@ def _need_exact_walk(fields: UInt8Array) -> bool:
 
 
 def _key_ends(fields: UInt8Array) -> Int64Array | None:
-    """Where each key ends: the first dot of the base name; None where a name has none, or begins with it there."""
+    """Shape (n,): the position of the first dot of each base name; None where a name has none, or begins with it."""
     columns, is_slash = np.arange(fields.shape[1]), fields == _SLASH
     base = np.where(is_slash, columns + 1, 0).max(axis=1) if is_slash.any() else np.zeros(len(fields), np.int64)
     dots = (fields == _DOT) & (columns >= base[:, None])
@@ -96,7 +95,7 @@ def _key_ends(fields: UInt8Array) -> Int64Array | None:
 
 
 def _same_keys(fields: UInt8Array, stops: Int64Array) -> BoolArray:
-    """Shape (n - 1,): which members have the key of the one before."""
+    """Shape (n - 1,), bool: whether a member has the key of the one before."""
     behind = np.arange(fields.shape[1]) > stops[1:, None]
     # A key may go on where another ends: "data.v1/0001" begins with "data.", and is not "data".
     same: BoolArray = ((fields[1:] == fields[:-1]) | behind).all(axis=1) & (stops[1:] == stops[:-1])
@@ -104,7 +103,7 @@ def _same_keys(fields: UInt8Array, stops: Int64Array) -> BoolArray:
 
 
 def _slices(fields: UInt8Array, begins: Int64Array, stops: Int64Array) -> pa.StringArray:
-    """The pieces of ASCII fields from ``begins`` up to ``stops``."""
+    """The substrings of ASCII fields from ``begins`` to ``stops``."""
     columns = np.arange(fields.shape[1])
     letters = fields[(columns >= begins[:, None]) & (columns < stops[:, None])]
     offsets = np.concatenate(([0], np.cumsum(stops - begins))).astype(np.int32)
@@ -114,7 +113,7 @@ def _slices(fields: UInt8Array, begins: Int64Array, stops: Int64Array) -> pa.Str
 def _images(
     extensions: pa.DictionaryArray, first: Int64Array, last: Int64Array, wanted: str | None
 ) -> Int64Array | None:
-    """The place of each sample's image; None where one has none or several, or an extension twice or reserved."""
+    """Position of each sample's image; None where a sample has none or several, or an extension twice or reserved."""
     known = extensions.dictionary.to_pylist()
     if not RESERVED.isdisjoint(known):
         return None

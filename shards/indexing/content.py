@@ -1,8 +1,4 @@
-"""What bodies hold: every image decodes, every ``.json`` parses, every ``.cls`` is an integer, every text is UTF-8.
-
-Owns the judgement of one body. Which members are judged is told by `shards.indexing.sample`; nothing is changed or
-repaired.
-"""
+"""Checks bodies: images decode, ``.json`` parses, ``.cls`` is an integer, texts are UTF-8. Nothing is changed."""
 
 from __future__ import annotations
 

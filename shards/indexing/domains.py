@@ -1,7 +1,6 @@
-"""Which domain each sample of a store comes from, where that is on record: ``domains.parquet`` beside the shards.
+"""``domains.parquet``: the domain of each sample of a store, where it is known; a table beside the shards (FORMAT.md).
 
-Owns the file (FORMAT.md) and its alignment with an index by (shard, key). A domain is for scoring, and for the method
-that is told it; nothing here guesses one.
+Reads, writes, and aligns it with an index by (shard, key). Domains serve scoring, and the method that is given them.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class Domains:
     codes: npt.NDArray[np.int32]
 
     def own(self, name: str) -> BoolArray:
-        """Shape (rows,): whether a row is of the domain ``name``.
+        """Shape (rows,), bool: whether each row belongs to domain ``name``.
 
         Raises:
-            Misuse: no such domain; the message names those there are.
+            Misuse: no such domain; the message lists those there are.
         """
         if name not in self.names:
             known = ", ".join(sorted(self.names))
@@ -57,7 +56,7 @@ class Domains:
 
 
 def check_name(name: str, place: str) -> None:
-    """Refuse a name that cannot stand in a file of domains, in a key, or in a line of text.
+    """Refuse a domain name that cannot stand in the file, in a key, or in a line of text.
 
     Args:
         place: where it was found, for the message.
@@ -104,12 +103,12 @@ def _read(path: Path) -> pa.Table:
     except FileNotFoundError as error:
         todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
         raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
-    said = parquet.json_metadata(table.schema.metadata, _FOOTER, path, todo)
-    if said is None:
+    footer = parquet.json_metadata(table.schema.metadata, _FOOTER, path, todo)
+    if footer is None:
         expected = f"a footer {_FOOTER.decode()!r}"
         raise ShardError("not a whole file of domains", shard=str(path), expected=expected, found="none", todo=todo)
-    if said.get("version") != FORMAT_VERSION:
-        found = said.get("version")
+    if footer.get("version") != FORMAT_VERSION:
+        found = footer.get("version")
         raise ShardError("unknown format of domains", shard=str(path), expected=FORMAT_VERSION, found=found)
     return parquet.cast_to_schema(table, SCHEMA, path, "whole file of domains", todo)
 

@@ -1,4 +1,4 @@
-"""Where the bytes of samples lie: runs of a shard, and sizes in whole blocks."""
+"""Byte extents of samples in their shard, as arrays: offsets and sizes, padded to tar blocks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from shards.tar.header import BLOCK
 
 
 def padded_sizes(sizes: Int64Array) -> Int64Array:
-    """Sizes rounded up to whole blocks: a sample at the end of a cut tar may lack its padding."""
+    """Sizes rounded up to whole blocks: the last sample of a truncated tar may lack its padding."""
     return sizes + -sizes % BLOCK
 
 
 def byte_extents(samples: pa.Table) -> tuple[Int64Array, Int64Array]:
-    """Start and size of every run of bytes, in the order of the samples; most samples are one run."""
+    """Start and size of every byte extent of the samples, in their order: two arrays, int64, bytes.
+
+    Most samples are one extent; those whose members are not adjacent are several.
+
+    Args:
+        samples: rows of an index.
+    """
     offsets, sizes = samples["offset"].to_numpy(), samples["size"].to_numpy()
     apart = np.flatnonzero(samples["extents"].is_valid().to_numpy())
     if not apart.size:

@@ -1,7 +1,7 @@
-"""The index of a shard set: one row a sample, in reading order, with the place of its bytes.
+"""The index of a shard set: a table with one row a sample, in reading order, with the byte offsets of each.
 
-Owns the table, its file (Parquet, the set described in the footer), and the comparison with the shards as they are.
-How one shard becomes rows is `shards.indexing.scan`'s. The format is described in FORMAT.md.
+Builds it from all shards in parallel (`shards.indexing.scan` reads one), and selects parts of it. Its file is
+`shards.indexing.index_file`'s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_NAMED = 1000
 
 @dataclass(frozen=True)
 class Index:
-    """The samples of a shard set; a row is a sample's place in ``table``.
+    """The samples of a shard set. A row number is a sample's position in ``table``.
 
     Args:
         root: folder or URL prefix of the shards.
@@ -54,12 +54,12 @@ class Index:
         return int(self.table.num_rows)
 
     def path(self, number: int) -> str:
-        """The path or URL under which shard ``number`` is opened."""
+        """Path or URL of shard ``number``."""
         return locate(self.root, self.shards[number].path)
 
     @cached_property
     def shard_numbers(self) -> npt.NDArray[np.int32]:
-        """Shape (rows,): the place in ``shards`` of each row's shard; never falls."""
+        """Shape (rows,), int32: the position in ``shards`` of each row's shard; non-decreasing."""
         paths = pa.array([shard.path for shard in self.shards], pa.string())
         column = self.table["shard"].unify_dictionaries().combine_chunks()
         places = pc.index_in(column.dictionary, value_set=paths).to_numpy(zero_copy_only=False)
@@ -72,7 +72,7 @@ class Index:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over shards and rows: the same wherever the store lies, another where a header or a choice differs."""
+        """sha256 (hex) of shards and rows: wherever the store lies, but changed by any header, offset or choice of image."""
         digest = hashlib.sha256(json.dumps([FORMAT_VERSION, [asdict(shard) for shard in self.shards]]).encode())
         for name in ("offset", "size", "image_offset", "image_size"):
             column = pc.fill_null(self.table[name], -1).to_numpy()
@@ -82,9 +82,13 @@ class Index:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found while indexing: counts, images by last suffix (with a check: those that decode), faults, the rest.
+    """What indexing found.
 
-    ``passed_over`` is what a folder holds besides its shards.
+    Args:
+        shards, samples, bytes: counts, and the stored size.
+        images: number by last suffix; with a check, of those that decode.
+        faults: everything wrong, in order of shards.
+        passed_over: what the folder holds besides its shards.
     """
 
     shards: int
@@ -102,15 +106,15 @@ class Report:
 def build(
     shard_set: ShardSet, *, workers: int = 1, check: bool = False, image: str | None = None, skip_bad: bool = False
 ) -> tuple[Index, Report]:
-    """Index a shard set by reading its headers, the shards in parallel; the same for any number of workers.
+    """Index a shard set from its tar headers, shards in parallel; the result does not depend on the number of workers.
 
     Args:
         check: also decode every image, and parse every ``.json``, ``.cls`` and text.
-        image: the extension that is the image; None takes the first image in tar order.
-        skip_bad: leave out shards that are no tar at all.
+        image: extension of the image; None for the first image in tar order.
+        skip_bad: leave out shards that are no tar.
 
     Raises:
-        NotShards: shards that are no tar at all, every one named; with ``skip_bad`` only where nothing else is left.
+        NotShards: shards that are no tar, all named; with ``skip_bad`` only where no other is left.
     """
     task = partial(scan_shard, shard_set.root, check=check, image=image)
     scans = list(map_shards(task, shard_set.paths, workers))
@@ -139,10 +143,10 @@ def build(
 def select_shards(index: Index, paths: Sequence[str]) -> Index:
     """The part of an index that holds exactly the shards of ``paths``, in this order.
 
-    A shard that the index does not know may only be missing from it for being no tar (`build` with ``skip_bad``).
+    A path that is not indexed must be no tar (skipped by `build` with ``skip_bad``).
 
     Raises:
-        ShardsChanged: a shard that the index does not know.
+        ShardsChanged: a tar that the index does not know.
         NotShards: the index knows none of them.
     """
     places = {shard.path: number for number, shard in enumerate(index.shards)}
@@ -166,7 +170,7 @@ def _all_named(refused: list[Fault]) -> str:
 
 
 def _join(root: str, scans: list[Scan]) -> Index:
-    """Rows of all shards, one below the other, with a dictionary of all shard paths."""
+    """Concatenate the rows of all shards, with one dictionary of all shard paths."""
     good = [(one.shard, one.rows) for one in scans if one.shard is not None]
     shards = tuple(shard for shard, _ in good)
     table = pa.Table.from_batches([rows for _, rows in good], ROW).combine_chunks()

@@ -32,10 +32,10 @@ _TODO = "index the shards again"
 
 
 def save(index: Index, path: Path) -> None:
-    """Write an index. Where it lies in the root of its shards, it names them relative to itself, and so can move.
+    """Write an index atomically. In the root folder of its shards it names that as ``.``, and so moves with them.
 
     Raises:
-        Misuse: ``path`` is there and holds something else.
+        Misuse: `check_place`.
     """
     check_place(path)
     with atomic_write(path) as file:
@@ -43,7 +43,7 @@ def save(index: Index, path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise `Misuse` where an index would replace something else (no Parquet, or of other data), or cannot be put."""
+    """Raise `Misuse` where writing an index to ``path`` would replace another file, or ``path`` cannot be a file."""
     if path.is_dir() or any(above.exists() and not above.is_dir() for above in path.parents):
         todo = "say with --index which file the index becomes"
         raise Misuse("is a folder, or lies in what is none", shard=str(path), todo=todo)
@@ -60,7 +60,7 @@ def _is_index_or_damaged(path: Path) -> bool:
 
 
 def write(index: Index, file: BinaryIO, folder: Path) -> None:
-    """Write the bytes of an index that is going to lie in ``folder``."""
+    """Write an index to an open file that will lie in ``folder``."""
     inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
     footer = {
         "version": FORMAT_VERSION,
@@ -73,18 +73,18 @@ def write(index: Index, file: BinaryIO, folder: Path) -> None:
 
 
 def load(path: Path, root: str | None = None) -> Index:
-    """Read an index. It never says where to read: its shards are where the caller, or its own place, says.
+    """Read an index. The caller, or the folder it lies in, says where its shards are; the file does not.
 
     Args:
-        root: of its shards; None for the folder in which the index lies.
+        root: of its shards; None for the folder of ``path``.
 
     Raises:
-        RootDiffers: it was made for shards that lie elsewhere.
-        ShardError: there is none, it is cut or damaged, no index, or of a version that this reader does not know.
+        RootDiffers: it was made for shards elsewhere.
+        ShardError: it is missing, damaged, no index, or of an unknown version.
     """
     place = str(path.parent.resolve()) if root is None else root
-    index, said = _read(path, place)
-    _refuse_other_root(said, place, path)
+    index, recorded_root = _read(path, place)
+    _refuse_other_root(recorded_root, place, path)
     return index
 
 
@@ -94,35 +94,35 @@ def load_moved(path: Path, root: str) -> Index:
 
 
 def _read(path: Path, place: str) -> tuple[Index, str]:
-    """An index with ``place`` as its root, and the root that it names."""
+    """An index with ``place`` as its root, and the root that its file records."""
     try:
         table = parquet.read_table(path, _TODO)
     except FileNotFoundError as error:
         raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
-    said = parquet.json_metadata(table.schema.metadata, _FOOTER, path, _TODO)
-    if said is None:
+    footer = parquet.json_metadata(table.schema.metadata, _FOOTER, path, _TODO)
+    if footer is None:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
-    if said.get("version") != FORMAT_VERSION:
-        found = said.get("version")
+    if footer.get("version") != FORMAT_VERSION:
+        found = footer.get("version")
         raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=_TODO)
-    shards = _shards_in(said, path)
+    shards = _shards_in(footer, path)
     index = Index(place, shards, parquet.cast_to_schema(table, SCHEMA, path, "index", _TODO))
     wrong = _impossible(index)
     if wrong:
         raise _no_index(path, wrong)
-    return index, str(said["root"])
+    return index, str(footer["root"])
 
 
-def _shards_in(said: dict[str, Any], path: Path) -> tuple[Shard, ...]:
+def _shards_in(footer: dict[str, Any], path: Path) -> tuple[Shard, ...]:
     """The shards of a footer, each below the root by its name alone."""
     try:
-        shards = tuple(Shard(**shard) for shard in said["shards"])
+        shards = tuple(Shard(**shard) for shard in footer["shards"])
         wrong = next((f"of shard {shard.path!r:.80}" for shard in shards if not _is_shard(shard)), "")
     except (KeyError, TypeError) as error:
         raise _no_index(path, f"{type(error).__name__}: {str(error)[:80]}") from error
     if not wrong and len({shard.path for shard in shards}) < len(shards):
         wrong = "a shard is listed twice"
-    if wrong or not isinstance(said.get("root"), str):
+    if wrong or not isinstance(footer.get("root"), str):
         raise _no_index(path, wrong or "it names no root")
     return shards
 
@@ -135,14 +135,14 @@ def _is_shard(shard: Shard) -> bool:
     return is_safe(shard.path) and shard.path.rpartition("/")[2] not in ("", ".")
 
 
-def _refuse_other_root(said: str, place: str, path: Path) -> None:
+def _refuse_other_root(footer: str, place: str, path: Path) -> None:
     """``.`` goes with its folder, and with whatever root a copy of it is used for; any other root must be the one."""
-    same = said in (".", place)
-    if not same and not remote.is_url(said) and not remote.is_url(place):
-        same = os.path.realpath(said) == os.path.realpath(place)
+    same = footer in (".", place)
+    if not same and not remote.is_url(footer) and not remote.is_url(place):
+        same = os.path.realpath(footer) == os.path.realpath(place)
     if not same:
         todo = "index these shards, or name the store of this index"
-        raise RootDiffers("an index of other shards", shard=str(path), expected=place, found=said, todo=todo)
+        raise RootDiffers("an index of other shards", shard=str(path), expected=place, found=footer, todo=todo)
 
 
 def _no_index(path: Path, wrong: str) -> ShardError:
@@ -150,7 +150,7 @@ def _no_index(path: Path, wrong: str) -> ShardError:
 
 
 def _impossible(index: Index) -> str:
-    """What no shard can hold, in words: nothing that an index says is read from outside its shards."""
+    """The first value that no shard could hold, in words, else empty: an index must not point outside its shards."""
     column = index.table["shard"].unify_dictionaries()
     named = set(column.chunk(0).dictionary.to_pylist()) if len(index) else set()
     if not named <= {shard.path for shard in index.shards}:
@@ -169,7 +169,7 @@ def _impossible(index: Index) -> str:
 
 
 def _impossible_extents(column: pa.ChunkedArray, limits: Int64Array) -> str:
-    """As `_impossible`, for the pieces of samples that lie apart."""
+    """As `_impossible`, for samples of several extents."""
     apart = np.flatnonzero(column.is_valid().to_numpy())
     held = column.take(pa.array(apart)).combine_chunks()
     counts = pc.list_value_length(held).to_numpy(zero_copy_only=False)

@@ -1,7 +1,6 @@
-"""What is odd about a shard's members and samples, as faults: told, and nothing lost by it.
+"""Reports what is unusual about members and samples (links, duplicates, no image ...) as faults; nothing is dropped.
 
-Owns the wording. Grouping is `shards.indexing.sample`'s; damage to the archive is told by `shards.tar.walk`, bad
-contents by `shards.indexing.content`.
+`shards.tar.walk` reports damage of the archive, `shards.indexing.content` bad bodies.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from shards.member_names import is_hidden, is_reserved, is_safe, split_name, sto
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member
 
-#: Faults of one kind in one shard that are told one by one; of the rest, how many.
+#: Faults of one kind in one shard that are reported one by one; the rest are counted.
 MAX_FAULTS_OF_A_KIND = 1000
 
 
 def member_faults(pieces: Iterable[MemberRun | Member], shard: str, links: Links) -> Iterator[Fault]:
-    """Links, sparse members, members that nobody can read, and names that are not UTF-8."""
+    """Faults of single members: links, sparse files, devices, names that are not UTF-8."""
     for piece in pieces:
         if isinstance(piece, MemberRun):
             for name, start in zip(decode_names(piece.names), piece.starts.tolist(), strict=True):
@@ -55,9 +54,9 @@ def _odd_name(name: str, shard: str, start: int) -> Iterator[Fault]:
 
 
 def sample_faults(grouped: GroupedMembers, shard: str, wanted: str | None) -> Iterator[Fault]:
-    """Members of no sample; samples apart, unsafe, with an extension twice, no image, several images, empty images.
+    """Faults of samples: no key, not adjacent, an unsafe key, an extension twice, no image or several, an empty image.
 
-    Where every one of several samples lacks an image, or holds several, that is said once for the shard.
+    A fault that every one of several samples has (no image, several images) is reported once for the shard.
     """
     for part in grouped.keyless:
         if is_hidden(part.name):
@@ -85,7 +84,7 @@ def sample_faults(grouped: GroupedMembers, shard: str, wanted: str | None) -> It
 
 
 def capped(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """At most `MAX_FAULTS_OF_A_KIND` faults of each kind, and then one that says how many more there are."""
+    """At most `MAX_FAULTS_OF_A_KIND` faults of each kind, then one that counts the rest."""
     counts: dict[str, int] = {}
     shard = ""
     for fault in faults:

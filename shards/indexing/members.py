@@ -1,6 +1,6 @@
-"""The members of single samples with their bytes, hard links resolved.
+"""Reads all members of a sample, hard links resolved.
 
-A sample's own bytes are enough, as a rule; where they are not (a hard link, a global header), its shard is walked.
+A sample's own bytes suffice as a rule; where they do not (a hard link, a global PAX header), the shard is walked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SampleMembers = list[tuple[SampleMember, Member]]
 
 
 def bodies_in_sample(data: bytes, key: str, shard: str) -> Bodies | None:
-    """The members in a sample's own bytes; None where these do not tell all of them."""
+    """Extension and body of the members in a sample's own bytes; None where those do not suffice."""
     found = [piece for piece in walk(data, shard) if isinstance(piece, Member)]
     samples = group_members(found, {}).samples
     if len(samples) != 1 or samples[0].key != key or any(member.kind != FILE for member in found):
@@ -28,7 +28,7 @@ def bodies_in_sample(data: bytes, key: str, shard: str) -> Bodies | None:
 
 
 def bodies_in_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[Bodies]:
-    """The members of the samples with these keys, in the order of ``keys``, by a walk over the whole shard.
+    """Extension and body of the members of these samples, in the order of ``keys``, by a walk of the shard.
 
     Raises:
         ShardsChanged: a key is not in the shard.
@@ -40,13 +40,13 @@ def bodies_in_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[
 
 
 def shard_members_by_key(location: str, shard: str) -> dict[str, SampleMembers]:
-    """The parts of all samples of the shard at a path, by key."""
+    """The members of all samples of the shard at a path or URL, by key."""
     with open_mapped(location) as source:
         return members_by_key(source.buffer, shard)
 
 
 def members_by_key(buffer: Buffer, shard: str) -> dict[str, SampleMembers]:
-    """The parts of all samples of a shard by key."""
+    """The members of all samples of a mapped shard, by key."""
     found = [piece for piece in walk(buffer, shard) if isinstance(piece, Member)]
     at = {member.header: member for member in found}
     samples = group_members(found, link_targets(found)).samples
@@ -54,7 +54,7 @@ def members_by_key(buffer: Buffer, shard: str) -> dict[str, SampleMembers]:
 
 
 def members_of_key(walked: dict[str, SampleMembers], key: str, shard: str) -> SampleMembers:
-    """The parts of one of the samples walked; `ShardsChanged` where it is not among them."""
+    """The members of one sample; raises `ShardsChanged` where the key is missing."""
     if key not in walked:
         raise ShardsChanged(
             "the sample is not in the shard any more", shard=shard, key=key, todo="index the store again"
@@ -63,16 +63,16 @@ def members_of_key(walked: dict[str, SampleMembers], key: str, shard: str) -> Sa
 
 
 def without_duplicates(parts: SampleMembers) -> SampleMembers:
-    """The parts without those that another of the same extension replaces: of these the last counts, as in tar itself.
+    """The members without those that a later one of the same extension replaces, as it would when a tar is unpacked.
 
-    What no reader takes for a member's content (links without a target, symbolic ones) is left as it is.
+    Members without readable content (symbolic links, links without a target) are kept.
     """
     last = {part.extension: part for kind in (SPARSE, FILE) for part, _ in parts if part.kind == kind}
     return [(part, member) for part, member in parts if part.kind not in (FILE, SPARSE) or last[part.extension] is part]
 
 
 def readable_bodies(buffer: Buffer, parts: SampleMembers) -> Bodies:
-    """Extension and body of the parts that can be read."""
+    """Extension and body of the members that can be read."""
     return _bodies(buffer, [part for part, _ in parts])
 
 

@@ -1,8 +1,6 @@
-"""Members of one shard -> samples: who belongs together, and which image counts.
+"""Groups the members of one shard to samples by key, and chooses each sample's image.
 
-Owns grouping by key and the choice of the image. Where members lie is `shards.tar.walk`'s, what is odd about them is
-told by `shards.indexing.lint`, what their bodies hold by `shards.indexing.content`, and the index over all shards is
-`shards.indexing.index`'s.
+`shards.tar.walk` finds the members, `shards.indexing.lint` reports what is unusual about them.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from shards.member_names import split_name, storable
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, FOLDER, HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member, members_of
 
-#: The last suffix of a member that is taken for an image. What it really is, its bytes say.
+#: Suffixes of image files. Whether one decodes is checked elsewhere.
 IMAGE_SUFFIXES = frozenset(
     ("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "dib", "tif", "tiff", "ppm", "pgm", "pbm", "pnm")
     + ("avif", "heic", "heif", "jp2", "j2k", "img", "image")
 )
 
-#: For the header offset of each hard link: the member whose bytes it stands for, None where there is none.
+#: Header offset of each hard link -> its target; None where there is none.
 Links = dict[int, Member | None]
 
 
@@ -30,13 +28,11 @@ class SampleMember(NamedTuple):
     """A member as part of a sample.
 
     Args:
-        name: the member's, as it can be stored.
+        name: its name, in the form that an index stores.
         extension: what follows the key, lower-cased; ``suffix`` is its last piece (``jpg`` of ``left.jpg``).
-        start, end: the member's bytes in the shard, headers and padding included.
-        body, size: the content's; those of the link's target where the member is a hard link.
-        kind: as `shards.tar.walk.Member` has it, that of the target where the member is a hard link. Only the content
-        of a
-            ``file`` is ever read.
+        start, end: its bytes in the shard, header and padding included.
+        body, size: offset and size of its content; the target's if it is a hard link.
+        kind: as in `shards.tar.walk.Member`; the target's if it is a hard link. Only a ``file`` has readable content.
     """
 
     name: str
@@ -51,14 +47,14 @@ class SampleMember(NamedTuple):
 
 @dataclass(slots=True)
 class Sample:
-    """The members of a shard that share a key, in tar order; ``apart``: other samples' members lie between them."""
+    """The members of a shard with one key, in tar order; ``apart``: they are not adjacent."""
 
     key: str
     parts: list[SampleMember] = field(default_factory=list)
     apart: bool = False
 
     def extents(self) -> list[tuple[int, int]]:
-        """Offset and size of each run of bytes that the sample takes, in tar order; one where it lies in one piece."""
+        """Offset and size of every byte extent of the sample, in tar order; one where its members are adjacent."""
         runs: list[tuple[int, int]] = []
         start = end = self.parts[0].start
         for part in self.parts:
@@ -69,10 +65,10 @@ class Sample:
         return [*runs, (start, end - start)]
 
     def images(self, wanted: str | None = None) -> list[SampleMember]:
-        """The parts that are taken for images, in tar order.
+        """The members that count as images, in tar order.
 
         Args:
-            wanted: the one extension that is the image (``left.jpg``), or, where no part has it, the last suffix.
+            wanted: extension of the image (``left.jpg``); where no member has it, the last suffix is compared.
         """
         ranked = [
             (image_rank(part.extension, part.suffix, wanted) if part.kind == FILE else 0, part) for part in self.parts
@@ -82,11 +78,11 @@ class Sample:
 
 
 def image_rank(extension: str, suffix: str, wanted: str | None) -> int:
-    """Whether a member is taken for an image, 0 where it is not; of a sample those of the highest rank are taken.
+    """How well a member fits as the image: 0 not at all; of a sample those of the highest rank are taken.
 
     Args:
-        extension, suffix: as `SampleMember` has them.
-        wanted: the one extension that is the image (2), or, where no member of the sample has it, the last suffix (1).
+        extension, suffix: as in `SampleMember`.
+        wanted: extension of the image (rank 2), or its last suffix (rank 1); None gives rank 1 to `IMAGE_SUFFIXES`.
     """
     if wanted is None:
         return int(suffix in IMAGE_SUFFIXES)
@@ -94,23 +90,23 @@ def image_rank(extension: str, suffix: str, wanted: str | None) -> int:
 
 
 def chosen_image(images: list[SampleMember]) -> SampleMember | None:
-    """The image that counts: the first extension in tar order, and of an extension that is there twice the last."""
+    """The image of a sample: of the first extension in tar order, the last member that has it."""
     return next((part for part in reversed(images) if part.extension == images[0].extension), None)
 
 
 @dataclass(frozen=True)
 class GroupedMembers:
-    """The samples of one shard, in the order of their first members, and the members of no sample."""
+    """The samples of one shard, in order of their first members, and the members without a key."""
 
     samples: list[Sample]
     keyless: list[SampleMember]
 
 
 def group_members(pieces: Iterable[MemberRun | Member], links: Links) -> GroupedMembers:
-    """Group the members of one shard by key, those that lie apart included.
+    """Group the members of one shard by key, whether adjacent or not.
 
-    Folders, devices and what is of an unknown type are passed over. A symbolic link stays with its sample but is never
-    read, and makes none.
+    Folders, devices and members of unknown type belong to no sample. A symbolic link belongs to its sample, is never
+    read, and alone makes no sample.
     """
     samples: dict[str, Sample] = {}
     keyless: list[SampleMember] = []
@@ -138,7 +134,7 @@ def group_members(pieces: Iterable[MemberRun | Member], links: Links) -> Grouped
 
 
 def _contents(pieces: Iterable[MemberRun | Member], links: Links) -> Iterator[tuple[str, int, int, int, int, str]]:
-    """Name, start, end, body, size and kind of what a sample may be made of; hard links as what they stand for."""
+    """Name, start, end, body, size and kind of each member that may belong to a sample; hard links as their targets."""
     for piece in pieces:
         if isinstance(piece, MemberRun):
             places = (column.tolist() for column in (piece.starts, piece.ends, piece.bodies, piece.sizes))
@@ -150,7 +146,7 @@ def _contents(pieces: Iterable[MemberRun | Member], links: Links) -> Iterator[tu
 
 
 def _sample_of_key(samples: dict[str, Sample], key: str, current: Sample) -> Sample:
-    """The sample of a key: a new one, or the earlier one whose members lie apart then."""
+    """The sample of a key: a new one, or an earlier one, which is not adjacent then."""
     sample = samples.get(key)
     if sample is None:
         sample = samples[key] = Sample(key)
@@ -160,7 +156,7 @@ def _sample_of_key(samples: dict[str, Sample], key: str, current: Sample) -> Sam
 
 
 def link_targets(pieces: Iterable[MemberRun | Member]) -> Links:
-    """What each hard link of a shard stands for: the last member before it that has the name it points to."""
+    """The target of each hard link: the last file before it with the name it points to; None where there is none."""
     links: Links = {}
     named: dict[str, Member] = {}
     for piece in pieces:

@@ -1,8 +1,4 @@
-"""One shard -> its rows of the index: the task that is mapped over the shards of a set.
-
-Owns the joining of walk, grouping and check for a single shard. The index over all of them is
-`shards.indexing.index`'s.
-"""
+"""Reads one shard, the task that indexing maps over shards: index rows, faults, stored size, header checksum."""
 
 from __future__ import annotations
 
@@ -27,15 +23,15 @@ from shards.tar.walk import HARD_LINK, Member, walk_runs
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard as it was when it was indexed.
+    """A shard as recorded when it was indexed.
 
     Args:
         path: relative to the root of its set.
         size: bytes as stored.
-        checksum: xxh3 (64 bits, hex) of all its headers, extensions included, in order.
-        gzip: stored compressed; its offsets count uncompressed bytes then.
-        borrows: some member's own blocks do not tell all of it (a hard link, or a global PAX header that sets names or
-            sizes): whoever copies from this shard walks it first.
+        checksum: xxh3 (64 bits, hex) of all its header blocks, extensions included, in order.
+        gzip: stored compressed; offsets count uncompressed bytes then.
+        borrows: some member cannot be read from its own blocks (a hard link, or a global PAX header that sets name or
+            size), so copying from this shard needs a walk.
     """
 
     path: str
@@ -47,7 +43,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one shard holds. ``shard`` is None where it is no tar at all; ``faults`` says why then."""
+    """What one shard holds. ``shard`` is None where it is no tar; ``faults`` says why."""
 
     shard: Shard | None
     rows: pa.RecordBatch
@@ -56,12 +52,12 @@ class Scan:
 
 
 def scan_shard(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
-    """Read one shard. One that cannot be opened, or not be read to its end, is told like one that is no tar.
+    """Read one shard. One that cannot be opened or read to its end is reported like one that is no tar.
 
     Args:
         root, path: of the shard set, and of the shard below it.
         check: decode every image and parse every sidecar.
-        image: the extension that is the image; None takes the first in tar order.
+        image: extension of the image; None for the first in tar order.
     """
     try:
         with open_mapped(locate(root, path)) as source:
@@ -102,7 +98,7 @@ def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Sca
 
 
 def size_and_checksum(locator: str) -> tuple[int, str]:
-    """Size and header checksum of a shard as it is now, to be held against `Shard`."""
+    """Stored size and header checksum of a shard as it is now, to compare with `Shard`."""
     digest = xxhash.xxh3_64()
     with open_mapped(locator) as source:
         for _ in walk_runs(source.buffer, locator, digest.update):

@@ -1,7 +1,4 @@
-"""The rows of a shard's samples: the columns of an index, without the shard.
-
-Owns the schema and its filling sample by sample; `shards.indexing.bulk_rows` fills it for all samples at once.
-"""
+"""The Arrow schema of index rows (without the shard), and their construction sample by sample."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ ROW = pa.schema(
 
 
 def rows_from_samples(samples: list[Sample], image: str | None) -> pa.RecordBatch:
-    """One row of `ROW` a sample, in their order.
+    """One row of `ROW` for each sample.
 
     Args:
-        image: the extension that is the image; None takes the first in tar order.
+        image: extension of the image; None for the first in tar order.
     """
     extents = [sample.extents() for sample in samples]
     images = [chosen_image(sample.images(image)) for sample in samples]

@@ -1,1 +1,1 @@
-"""From an index and a manifest to curated shards, and the proof that they are right."""
+"""Index and manifest to curated shards: plan, copy byte for byte, mark as finished, verify, export for other tools."""

@@ -1,8 +1,8 @@
-"""Writes one new shard from byte ranges of others: the task that a rewrite maps over its new shards.
+"""Writes one new shard from byte ranges of source shards: the task that a rewrite maps over its new shards.
 
-Members are copied with their headers, but for those that another of the same extension replaces: webdataset refuses to
-read a sample with both. A header is written anew only where the copy would not mean the same: for a
-hard link, a name or size from a global PAX header, a new name. What goes where is `plan`'s decision.
+Members keep their headers. A new header is written only where the copied one would mean something else: a hard link, a
+name or size from a global PAX header, a renamed sample. A member that a later one of the same extension replaces is not
+copied, as webdataset refuses a sample with both. `shards.rewriting.plan` decides what goes where.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from shards.tar.writer import END, member_header, padding, shard_name
 
 @dataclass(frozen=True)
 class SourceSlice:
-    """What a new shard takes from one source shard, in order.
+    """The samples that a new shard takes from one source shard, in order.
 
     Args:
-        shard: the source.
-        prefix: put before the names of its members, with a ``/``; None leaves them as they are.
+        shard: the source shard.
+        prefix: put before the names of its members, with a ``/``; None keeps them.
         samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``members``,
             ``extents``.
     """
@@ -54,12 +54,12 @@ class WrittenShard:
     """A shard that was written.
 
     Args:
-        shard: its entry in an index.
-        sha256, xxh3: of the whole file, in hex.
-        offsets, sizes: shape (n,), int64, of the samples in it.
-        image_offsets: shape (n,), int64; -1 where there is no image.
-        members: shape (n,), int32, of the samples.
-        new_headers: members that have another header than in their source.
+        shard: its entry in the new index.
+        sha256, xxh3: of the whole file, hex.
+        offsets, sizes: shape (n,), int64, bytes: of its samples.
+        image_offsets: shape (n,), int64; -1 without an image.
+        members: shape (n,), int32: members of each sample.
+        new_headers: number of members whose header was written anew.
     """
 
     shard: Shard
@@ -72,13 +72,13 @@ class WrittenShard:
     new_headers: int
 
 
-#: Offsets, sizes, image offsets and members of samples that were copied, and the number of their new headers.
+#: Offsets, sizes, image offsets and members of the copied samples, and the number of new headers.
 CopiedSamples = tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.int32], int]
 
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Called with a shard's number and what it is made of; writes it to ``folder``, which the caller syncs.
+    """Callable on (number, slices): writes that shard into ``folder``, whose caller syncs it.
 
     Args:
         root: of the source's shard set.
@@ -89,17 +89,17 @@ class CopyTask:
     folder: Path
 
     def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> WrittenShard:
-        """Raises `ShardsChanged` where a source is shorter than its index says; `OSError` where the disk is full."""
-        number, draws = item
+        """Raises `ShardsChanged` where a source is shorter than its index says, `OSError` where the disk is full."""
+        number, slices = item
         path = self.folder / shard_name(number)
-        with atomic_write_unsynced(path) as file, hashing_writer(file) as sink:
-            parts = [_copy_slice(self.root, draw, sink) for draw in draws]
-            sink.put(END)
+        with atomic_write_unsynced(path) as file, hashing_writer(file) as writer:
+            parts = [_copy_slice(self.root, source_slice, writer) for source_slice in slices]
+            writer.put(END)
         offsets, sizes, images, members, anew = zip(*parts, strict=True)
         return WrittenShard(
-            Shard(path.name, sink.position, sink.headers.hexdigest(), False, sink.borrows),
-            sink.sha256.hexdigest(),
-            sink.xxh3.hexdigest(),
+            Shard(path.name, writer.position, writer.headers.hexdigest(), False, writer.borrows),
+            writer.sha256.hexdigest(),
+            writer.xxh3.hexdigest(),
             np.concatenate(offsets),
             np.concatenate(sizes),
             np.concatenate(images),
@@ -108,33 +108,33 @@ class CopyTask:
         )
 
 
-def _copy_slice(root: str, draw: SourceSlice, sink: HashingWriter) -> CopiedSamples:
-    """Copy one draw."""
-    with open_mapped(locate(root, draw.shard.path)) as source:
-        starts, sizes = byte_extents(draw.samples)
+def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter) -> CopiedSamples:
+    """Copy one slice: whole blocks at once where nothing needs a new header, else member by member."""
+    with open_mapped(locate(root, source_slice.shard.path)) as source:
+        starts, sizes = byte_extents(source_slice.samples)
         end = int((starts + sizes).max())
         if end > len(source.buffer):
-            raise shard_too_short(draw.shard.path, end, len(source.buffer))
+            raise shard_too_short(source_slice.shard.path, end, len(source.buffer))
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, padded_sizes(sizes) // BLOCK
-        as_they_stand = draw.prefix is None and not draw.shard.borrows and not (starts % BLOCK).any()
-        headers = sink.headers.copy()
+        as_they_stand = source_slice.prefix is None and not source_slice.shard.borrows and not (starts % BLOCK).any()
+        headers = writer.headers.copy()
         whole = (
             as_they_stand
             and hash_headers(blocks, first, counts, headers)
             and not may_have_duplicates(blocks, first, counts)
         )
         if not whole:
-            return _copy_members(source.buffer, draw, sink)
-        position, sink.headers = sink.position, headers
-        sink.write_blocks(blocks, concatenated_ranges(first, counts))
-    new_sizes = padded_sizes(draw.samples["size"].to_numpy())
+            return _copy_members(source.buffer, source_slice, writer)
+        position, writer.headers = writer.position, headers
+        writer.write_blocks(blocks, concatenated_ranges(first, counts))
+    new_sizes = padded_sizes(source_slice.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes
-    members = draw.samples["members"].to_numpy()
-    return offsets, new_sizes, _moved_images(draw.samples, offsets), members, 0
+    members = source_slice.samples["members"].to_numpy()
+    return offsets, new_sizes, _moved_images(source_slice.samples, offsets), members, 0
 
 
 def _moved_images(samples: pa.Table, offsets: Int64Array) -> Int64Array:
-    """Where the images are now, -1 where there is none."""
+    """Offsets of the images in the new shard, shape (n,), int64; -1 without an image."""
     image = pc.fill_null(samples["image_offset"], -1).to_numpy()
     moved = np.where(image < 0, -1, image - samples["offset"].to_numpy() + offsets)
     for place in np.flatnonzero(samples["extents"].is_valid().to_numpy() & (image >= 0)).tolist():
@@ -147,49 +147,51 @@ def _moved_images(samples: pa.Table, offsets: Int64Array) -> Int64Array:
     return moved
 
 
-def _copy_members(buffer: Buffer, draw: SourceSlice, sink: HashingWriter) -> CopiedSamples:
-    """Copy samples member by member, for a shard whose bytes do not tell all, or for new names."""
-    walked = members_by_key(buffer, draw.shard.path)
+def _copy_members(buffer: Buffer, source_slice: SourceSlice, writer: HashingWriter) -> CopiedSamples:
+    """Copy samples member by member: for hard links, global headers, duplicates or new names."""
+    walked = members_by_key(buffer, source_slice.shard.path)
     offsets, images, members, anew = [], [], [], 0
-    for line in draw.samples.select(["key", "image", "image_offset"]).to_pylist():
-        offsets.append(sink.position)
+    for line in source_slice.samples.select(["key", "image", "image_offset"]).to_pylist():
+        offsets.append(writer.position)
         image = -1
-        parts = without_duplicates(members_of_key(walked, line["key"], draw.shard.path))
+        parts = without_duplicates(members_of_key(walked, line["key"], source_slice.shard.path))
         members.append(len(parts))
         for part, member in parts:
-            start, (body, new_header) = sink.position, _copy_part(buffer, part, member, draw, sink)
+            start, (body, new_header) = writer.position, _copy_part(buffer, part, member, source_slice, writer)
             anew += new_header
             if (line["image"], line["image_offset"]) == (part.extension, part.body):
                 image = start + body
         images.append(image)
     places = np.asarray(offsets, dtype=np.int64)
-    sizes = np.diff(np.append(places, sink.position))
+    sizes = np.diff(np.append(places, writer.position))
     return places, sizes, np.asarray(images, dtype=np.int64), np.asarray(members, dtype=np.int32), anew
 
 
 def _copy_part(
-    buffer: Buffer, part: SampleMember, member: Member, draw: SourceSlice, sink: HashingWriter
+    buffer: Buffer, part: SampleMember, member: Member, source_slice: SourceSlice, writer: HashingWriter
 ) -> tuple[int, bool]:
-    """Copy one member; return how far into it its body begins, and whether its header is new."""
+    """Copy one member; returns the bytes of header before its body, and whether that header is new."""
     readable = part.kind == FILE
-    if draw.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
-        sink.headers.update(buffer[member.header : member.body])
-        sink.borrows |= member.kind == HARD_LINK
-        sink.put(buffer[member.header : member.end])
-        sink.put(padding(member.end - member.header))
+    if source_slice.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
+        writer.headers.update(buffer[member.header : member.body])
+        writer.borrows |= member.kind == HARD_LINK
+        writer.put(buffer[member.header : member.end])
+        writer.put(padding(member.end - member.header))
         return member.body - member.header, False
     if not readable:
         raise ShardError(
             "only regular members can be renamed",
-            shard=draw.shard.path,
+            shard=source_slice.shard.path,
             key=part.name,
             expected="a file or a hard link to one",
             found=member.kind,
             todo="rewrite without --rename, or leave the sample out of the manifest",
         )
-    head = member_header(member.name if draw.prefix is None else f"{draw.prefix}/{member.name}", part.size)
-    sink.headers.update(head)
-    sink.put(head)
-    sink.put(buffer[part.body : part.body + part.size])
-    sink.put(padding(part.size))
+    head = member_header(
+        member.name if source_slice.prefix is None else f"{source_slice.prefix}/{member.name}", part.size
+    )
+    writer.headers.update(head)
+    writer.put(head)
+    writer.put(buffer[part.body : part.body + part.size])
+    writer.put(padding(part.size))
     return len(head), True

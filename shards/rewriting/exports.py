@@ -1,6 +1,7 @@
-"""Small files that other tools want beside shards: open_clip, wids, NVIDIA DALI, DataComp.
+"""Exports beside shards for other readers: open_clip's sizes, wids' index, NVIDIA DALI's indexes, DataComp's uids.
 
-Each is a pure function of an index (of the shards, where member bytes are needed), and a `write_...` beside it.
+Each format is a pure function of an index (and of the shards, where member bytes are needed), and a `write_...` beside
+it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ UID = np.dtype("u8,u8")
 
 
 def sizes(index: Index) -> dict[str, int]:
-    """Samples by shard, as open_clip's ``sizes.json`` has them."""
+    """Number of samples by shard: the content of open_clip's ``sizes.json``."""
     counts = np.bincount(index.shard_numbers, minlength=len(index.shards))
     return {shard.path: int(count) for shard, count in zip(index.shards, counts, strict=True)}
 
 
 def wids_index(index: Index) -> dict[str, Any]:
-    """The shards as a wids dataset lists them: file, samples, bytes."""
+    """The content of wids' ``shards.json``: file, samples and bytes of each shard."""
     counts = sizes(index)
     shards = [{"url": s.path, "nsamples": counts[s.path], "filesize": s.size} for s in index.shards]
     return {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}
@@ -82,7 +83,7 @@ def dali_index(index: Index, number: int) -> bytes:
 
 
 def _extension(name: str) -> str:
-    """What follows the first dot of the base name, its case kept, as DALI's own indexer has it."""
+    """What follows the first dot of the base name, case kept, as DALI's own indexer does it."""
     return name.rpartition("/")[2].partition(".")[2]
 
 
@@ -140,7 +141,11 @@ def _uid(sample: dict[str, Any]) -> tuple[int, int]:
 
 
 def export_for(folder: Path, *, dali: bool, datacomp: bool) -> list[Path]:
-    """Write what other readers want beside the shards of a finished curated folder; returns what was written.
+    """Write the exports asked for into a finished curated folder; returns the paths written.
+
+    Args:
+        dali: ``NAME.idx`` beside each tar.
+        datacomp: ``uids.npy``.
 
     Raises:
         Unfinished: the folder has no marker.

@@ -1,7 +1,4 @@
-"""Writes what stands beside new shards: their index, the manifest, the counts, and the marker that says it is whole.
-
-Before that it holds what was written against the plan. The copying is `copying`'s, the form of the marker `curated`'s.
-"""
+"""The last stage of a rewrite: checks the sums, writes index, manifest and counts beside the shards, and the marker."""
 
 from __future__ import annotations
 
@@ -27,18 +24,18 @@ from shards.rewriting.plan import OUTCOMES
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """A rewrite, decided: what comes of every row, under which names, in shards of which size.
+    """What a rewrite will write.
 
     Args:
-        plan: hash of all that decides the bytes.
-        outcome: shape (rows of the store,), uint8, places in `plan.OUTCOMES`.
-        kept: int64, the rows that are written, increasing.
-        held: their lines of the store's index.
+        plan_hash: of everything that decides the bytes.
+        outcome: shape (rows of the store,), uint8: codes of `plan.OUTCOMES`.
+        kept: shape (n,), int64, increasing: the rows to write.
+        held: their rows of the store's index.
         keys: their keys in the new shards.
         shard_size: bytes.
     """
 
-    plan: str
+    plan_hash: str
     outcome: UInt8Array
     kept: Int64Array
     held: pa.Table
@@ -51,10 +48,10 @@ class RewriteSummary:
     """What was written.
 
     Args:
-        shards, bytes: tars and their size.
+        shards, bytes: number of tars, and their size.
         counts: ``in`` and every outcome; ``in`` is the sum of the others.
-        shared_keys: kept samples whose key an earlier kept sample of another shard has, too.
-        new_headers: members with another header than in the store.
+        shared_keys: kept samples whose key an earlier kept sample of another shard has.
+        new_headers: members whose header was written anew.
     """
 
     shards: int
@@ -67,15 +64,15 @@ class RewriteSummary:
 def finalize(
     index: Index, manifest: pa.Table, out: Path, work: RewritePlan, written: Sequence[WrittenShard]
 ) -> RewriteSummary:
-    """Check the sums, then write everything that stands beside the shards, the marker last.
+    """Check the sums, then write everything that lies beside the shards, the marker last.
 
     Args:
         index: of the store.
-        manifest: what was asked for; its footer goes into the copy.
+        manifest: as given; its footer is copied.
         written: the new shards, in order.
 
     Raises:
-        ShardError: the samples do not add up.
+        ShardError: the numbers of samples do not add up.
     """
     made = curated_index(out, work, written)
     counts = plan.counts_by_shard(index, work.outcome)
@@ -91,7 +88,7 @@ def finalize(
 
 
 def curated_index(out: Path, work: RewritePlan, written: Sequence[WrittenShard]) -> Index:
-    """The index of what was written, with the columns ``source_shard`` and ``source_key`` beside its own."""
+    """The index of the new shards, with the further columns ``source_shard`` and ``source_key``."""
     numbers = np.repeat(np.arange(len(written), dtype=np.int32), [len(shard.offsets) for shard in written])
     names = pa.array([shard.shard.path for shard in written], pa.string())
     images = np.concatenate([shard.image_offsets for shard in written])
@@ -140,7 +137,7 @@ def _summary(counts: Int64Array, made: Index, written: Sequence[WrittenShard]) -
 
 
 def _write_manifest(manifest: pa.Table, work: RewritePlan, path: Path) -> None:
-    """Write exactly what was written as ``shard``, ``key``, ``row``, with the footer of the manifest that made it."""
+    """Write the rows that were written as ``shard``, ``key``, ``row``, with the footer of the given manifest."""
     shard = work.held["shard"].cast(pa.string())
     table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
     footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
@@ -156,9 +153,9 @@ def _marker(
     counts: Int64Array,
     written: Sequence[WrittenShard],
 ) -> dict[str, Any]:
-    """What ``curated.json`` says; FORMAT.md describes it."""
+    """The content of ``curated.json``, as FORMAT.md describes it."""
     return {
-        "plan": work.plan,
+        "plan": work.plan_hash,
         "shard_size": work.shard_size,
         "summary": asdict(summary),
         "shards": [

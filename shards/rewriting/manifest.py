@@ -1,7 +1,6 @@
-"""Reads a manifest, made by a run or by anyone, as rows of an index.
+"""Reads a manifest, the list of samples to keep, and resolves it to row numbers of an index.
 
-A manifest is a table with columns ``shard`` and ``key``, and ``row`` if it likes; its order does not matter.
-Who decides what is kept, and how a run writes its manifests, is not known here.
+A manifest is a table with columns ``shard`` and ``key``, optionally ``row``, in any order, made by a run or any tool.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from shards.io import parquet
 
 
 def read_manifest(path: Path) -> pa.Table:
-    """The table in a Parquet file, its footer's metadata included, or in all of a folder's, as Spark writes them.
+    """The table in a Parquet file, with its footer's metadata, or in all Parquet files of a folder, as Spark writes them.
 
     Raises:
-        ShardError: there is no such file, or it is not Parquet (cut, empty, another format).
+        ShardError: there is no such file, or it is not Parquet (truncated, empty, another format).
     """
     todo = "write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'"
     parts = _parts(path) if path.is_dir() else [path]
@@ -37,7 +36,7 @@ def read_manifest(path: Path) -> pa.Table:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The files of a table that a tool wrote as a folder; names that begin with ``_`` or ``.`` are its own."""
+    """The Parquet files of a folder; names that begin with ``_`` or ``.`` are the writing tool's own."""
     found = sorted(path for path in folder.rglob("*.parquet") if path.name[0] not in "_.")
     if not found:
         raise ShardError("no Parquet file in this folder", shard=str(folder), todo="name the manifest")
@@ -96,7 +95,7 @@ def _text(manifest: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> Int64Array:
-    """A column of whole numbers as int64; also where a tool made floats of them."""
+    """A column of whole numbers as int64, floats without a fraction included."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise ShardError("manifest column row", expected="whole numbers", found=column.type, todo="cast it to bigint")
     if column.null_count:
@@ -114,7 +113,7 @@ def _bad_line(column: str, value: Any, place: int) -> ShardError:
 
 
 def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
-    """Every row exists and holds the shard and key that stand beside it."""
+    """Check that every row exists and has the shard and key beside it."""
     outside = (rows < 0) | (rows >= len(index.table))
     if outside.any():
         place = int(np.argmax(outside))
@@ -139,7 +138,7 @@ def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: 
 
 
 def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Int64Array:
-    """The row of each (shard, key)."""
+    """The row number of each (shard, key)."""
     lines = pa.table({"shard": shard, "key": key, "line": np.arange(len(key))})
     held = pa.table(
         {

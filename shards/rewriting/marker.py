@@ -1,7 +1,7 @@
-"""The form of a curated folder: its files, its marker, and what a reader demands of it.
+"""The form of a curated folder: its files, and the two JSON files that say whether it is finished.
 
-`curated.json` is written last, so a folder without it is unfinished; `unfinished.json` is written first, so that a
-later attempt knows the folder for its own. What goes into the shards is `rewrite`'s.
+`unfinished.json` is written first, so that a later attempt recognises the folder as its own; `curated.json`, the
+marker, last, so that a folder without it is unfinished. Readers of curated folders check it here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class FileHashes:
-    """Size in bytes and hex digests of a file."""
+    """Size (bytes) and hex digests of a file."""
 
     bytes: int
     sha256: str
@@ -41,7 +41,7 @@ class FileHashes:
 
 
 def hash_file(path: Path) -> FileHashes:
-    """Read a file once and hash it."""
+    """Hash a file in one pass."""
     sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
     with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
@@ -52,11 +52,11 @@ def hash_file(path: Path) -> FileHashes:
 
 
 def read_marker(folder: Path) -> dict[str, Any]:
-    """What ``curated.json`` says.
+    """The content of ``curated.json``.
 
     Raises:
-        Unfinished: it is not there.
-        ShardError: it is damaged, or of a version that this reader does not know.
+        Unfinished: it is missing.
+        ShardError: it is damaged, or of an unknown version.
     """
     path = folder / MARKER
     try:
@@ -85,7 +85,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
 
 
 def _is_marker(marker: dict[str, Any]) -> bool:
-    """Whether everything stands in ``curated.json`` that its readers take from it, and names only its own files."""
+    """Whether the content has every field that readers use, and names only files of its own folder."""
     hashed = {"bytes": int, "sha256": str, "xxh3": str}
     summary = dict.fromkeys(("shards", "bytes", "shared_keys", "new_headers"), int)
     counts = dict.fromkeys(("in", *OUTCOMES), int)
@@ -108,7 +108,7 @@ def _is_marker(marker: dict[str, Any]) -> bool:
 
 
 def _has_fields(said: dict[str, Any], kinds: Mapping[str, type]) -> bool:
-    """Whether an object has these fields, each of exactly this type; further ones pass."""
+    """Whether an object has these fields, each of exactly this type; further ones are allowed."""
     return all(type(said[name]) is kind for name, kind in kinds.items())
 
 
@@ -127,16 +127,16 @@ def load_curated(folder: Path) -> Index:
 
 
 def refuse_unfinished(folder: Path) -> None:
-    """Raise `Unfinished` where ``folder`` is a rewrite that was begun and not finished; other folders pass."""
+    """Raise `Unfinished` where ``folder`` holds a rewrite that was begun and not finished."""
     if (folder / IN_PROGRESS).exists() and not (folder / MARKER).exists():
         read_marker(folder)
 
 
 def mark_begun(folder: Path, plan: str, keep: set[str]) -> None:
-    """Make ``folder`` ready for writing: mark it begun, remove what an earlier attempt left beyond ``keep``.
+    """Prepare ``folder`` for writing: write ``unfinished.json``, delete what an earlier attempt left except ``keep``.
 
     Raises:
-        Misuse: it holds something that no rewrite left there, or another finished set.
+        Misuse: it holds other files, or a finished set.
     """
     check_output_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,14 +169,14 @@ def check_output_folder(folder: Path) -> None:
 
 
 def write_marker(folder: Path, marker: dict[str, Any]) -> None:
-    """Write the marker, with its own checksum, then forget that the folder was begun."""
+    """Write ``curated.json`` with its own checksum, then delete ``unfinished.json``."""
     said = {"version": FORMAT_VERSION, **marker}
     write_json(folder / MARKER, {**said, "checksum": _checksum(said)})
     forget_beginning(folder)
 
 
 def forget_beginning(folder: Path) -> None:
-    """Remove what a kill between the marker and here would leave; beside the marker it does no harm, so no sync."""
+    """Delete ``unfinished.json``, which does no harm beside the marker, so nothing is synced."""
     (folder / IN_PROGRESS).unlink(missing_ok=True)
 
 

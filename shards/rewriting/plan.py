@@ -1,6 +1,6 @@
-"""Decides, from index and manifest alone, what becomes of every sample and which new shard it goes to.
+"""Decides from index and manifest what becomes of each sample, and which new shard it goes to.
 
-Pure: no file is read, so every process that plans comes to the same plan. The copying is `copying`'s.
+Pure: no file is read, so every process that plans gets the same plan.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.tar.writer import END
 
-#: What can become of a sample; the code of an outcome is its place here.
+#: What can become of a sample; the code of an outcome is its position here.
 OUTCOMES = ("kept", "pruned", "undecodable", "imageless", "unsafe")
 KEPT, PRUNED, UNDECODABLE, IMAGELESS, UNSAFE = range(len(OUTCOMES))
 
 
 def outcomes(index: Index, manifest: Int64Array, undecodable: Int64Array, *, keep_all_broken: bool) -> UInt8Array:
-    """What becomes of every row: shape (n,), uint8, places in `OUTCOMES`.
+    """What becomes of every row: shape (n,), uint8, codes of `OUTCOMES`.
 
-    A sample with an unsafe name is never copied. One without an image, or whose image does not decode,
-    is kept or left out by ``keep_all_broken``, whatever the manifest says of it.
+    A sample with an unsafe key is never copied. One without an image, or whose image does not decode, is kept or
+    dropped by ``keep_all_broken``, whatever the manifest says.
 
     Args:
-        manifest: int64, the rows to keep.
-        undecodable: int64, rows whose image is known not to decode.
+        manifest: shape (k,), int64: rows to keep.
+        undecodable: shape (m,), int64: rows whose image is known not to decode.
     """
     outcome = np.full(len(index.table), PRUNED, dtype=np.uint8)
     outcome[manifest] = KEPT
@@ -41,14 +41,14 @@ def outcomes(index: Index, manifest: Int64Array, undecodable: Int64Array, *, kee
 
 
 def unsafe_rows(keys: pa.ChunkedArray) -> Int64Array:
-    """Rows whose members a careless extraction would write outside its folder."""
+    """Rows whose key is absolute or has ``..``: unpacking them could write outside the folder."""
     doubtful = np.flatnonzero(pc.match_substring_regex(keys, r"^/|\.\.|\x00").to_numpy())
     unsafe = [row for row in doubtful if not member_names.is_safe(keys[int(row)].as_py())]
     return np.asarray(unsafe, dtype=np.int64)
 
 
 def median_size(index: Index) -> int:
-    """Bytes of the store's median shard: of its samples and of the end blocks, as a new shard would hold them."""
+    """Bytes of the store's median shard: its samples and end blocks."""
     held = np.bincount(index.shard_numbers, weights=index.table["size"].to_numpy(), minlength=len(index.shards))
     held = held[held > 0]
     return int(np.median(held)) + len(END) if held.size else len(END)
@@ -63,14 +63,14 @@ class NewShard:
 
 
 def assign_to_shards(rows: Int64Array, sizes: Int64Array, keys: pa.ChunkedArray, shard_size: int) -> list[NewShard]:
-    """Distribute samples over new shards of at most ``shard_size`` bytes each, order kept.
+    """Fill new shards of at most ``shard_size`` bytes in order.
 
-    A sample larger than that has a shard of its own. A key never stands twice in one shard, as readers
-    would take the two samples for one: where it would, a new shard begins.
+    A sample larger than that gets a shard of its own. A key never stands twice in one shard, where readers would merge
+    the two samples: a new shard begins instead.
 
     Args:
-        rows: int64, increasing, the kept rows.
-        sizes, keys: one for each of them; bytes in the tar, and the key under which it is written.
+        rows: shape (n,), int64, increasing: the kept rows.
+        sizes, keys: shape (n,): bytes in the tar, and the key to be written.
     """
     ends, previous = np.cumsum(sizes), previous_with_key(keys)
     shards: list[NewShard] = []
@@ -86,7 +86,7 @@ def assign_to_shards(rows: Int64Array, sizes: Int64Array, keys: pa.ChunkedArray,
 
 
 def previous_with_key(keys: pa.ChunkedArray) -> Int64Array:
-    """Shape (n,), int64: the place of the last earlier sample with the same key, -1 where there is none."""
+    """Shape (n,), int64: position of the last earlier sample with the same key, else -1."""
     codes = keys.combine_chunks().dictionary_encode()
     codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
     code = np.asarray(codes.indices.to_numpy(zero_copy_only=False))
@@ -98,21 +98,21 @@ def previous_with_key(keys: pa.ChunkedArray) -> Int64Array:
 
 
 def counts_by_shard(index: Index, outcome: UInt8Array) -> Int64Array:
-    """Shape (shards, outcomes), int64: how many samples of each source shard came to each outcome."""
+    """Shape (shards, outcomes), int64: number of samples of each source shard by outcome."""
     cells = index.shard_numbers.astype(np.int64) * len(OUTCOMES) + outcome
     counts = np.bincount(cells, minlength=len(index.shards) * len(OUTCOMES))
     return np.asarray(counts.reshape(len(index.shards), len(OUTCOMES)), dtype=np.int64)
 
 
 def check_conservation(index: Index, counts: Int64Array, written: Int64Array) -> None:
-    """Hold what was written against what should be: in = kept + pruned + undecodable + imageless + unsafe.
+    """Check that for each source shard in = kept + pruned + undecodable + imageless + unsafe, counting what was written as kept.
 
     Args:
         counts: shape (shards, outcomes), as planned.
-        written: shape (shards,): samples of each source shard found in what was written.
+        written: shape (shards,): samples of each source shard found in the new index.
 
     Raises:
-        ShardError: the sum does not come out; the message names the first such shard and both numbers.
+        ShardError: names the first shard that does not add up, with both numbers.
     """
     held = np.bincount(index.shard_numbers, minlength=len(index.shards))
     found = counts.sum(axis=1) - counts[:, KEPT] + written

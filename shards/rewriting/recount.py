@@ -1,7 +1,6 @@
-"""Counts again what ``curated.json`` says: from the set's own index, and, where asked, from its store.
+"""Recomputes the numbers in ``curated.json`` from the set's own index and, where asked, from its store.
 
-Nothing of the marker is believed but what `verify` has held against the files already. Which rows did not decode is
-nowhere written; they are looked for among those that were left out.
+Part of `verify`. Which images did not decode is recorded nowhere; they are searched among the samples left out.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from shards.rewriting.plan import OUTCOMES, PRUNED, UNDECODABLE
 from shards.rewriting.rewrite import plan_hash
 from shards.tar.walk import FILE
 
-#: What is said, what was found, and under which name it stands.
+#: Name, recorded value, value found.
 Recorded = tuple[str, Any, Any]
 
 
 def set_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Iterator[str]:
-    """What a marker says and its own set does not bear out, a line each.
+    """Differences between the marker and its own set, a line each.
 
     Args:
         index: of the curated set.
@@ -66,21 +65,22 @@ def set_faults(marker: dict[str, Any], index: Index, sources: pa.Table) -> Itera
 def store_faults(
     marker: dict[str, Any], made: Index, keys: pa.ChunkedArray, store: Index, rows: Int64Array, workers: int
 ) -> Iterator[str]:
-    """What a marker says and the store does not bear out, a line each.
+    """Differences between the marker and the store, a line each.
 
     Args:
         made: index of the curated set.
         keys: of its samples in the store.
         store: index of the store.
-        rows: of the store that were kept, rising.
+        rows: shape (n,), int64, increasing: the store's rows that were kept.
+        workers: processes that read.
     """
     source, renamed = marker["source"]["counts"], made.table["key"] != keys
     imageless = store.table["image"].is_null().to_numpy()
     none = np.zeros(0, np.int64)
     outcome = plan.outcomes(store, rows, none, keep_all_broken=bool(imageless[rows].any()))
-    said = np.array([source.get(s.path, {}).get("undecodable", 0) for s in store.shards], np.int64)
-    broken = _undecodable(store, outcome, said, workers)
-    certain = all(len(found) == said[number] for number, found in broken.items())
+    recorded = np.array([source.get(s.path, {}).get("undecodable", 0) for s in store.shards], np.int64)
+    broken = _undecodable(store, outcome, recorded, workers)
+    certain = all(len(found) == recorded[number] for number, found in broken.items())
     for found in broken.values():
         outcome[found] = UNDECODABLE
     expected = plan.counts_by_shard(store, outcome)
@@ -88,10 +88,10 @@ def store_faults(
     for number, found in broken.items():
         # Some that do not decode may not have been known for it, and count as pruned.
         most = len(found)
-        if said[number] <= most:
+        if recorded[number] <= most:
             lines[number] |= {
-                "undecodable": int(said[number]),
-                "pruned": lines[number]["pruned"] + most - int(said[number]),
+                "undecodable": int(recorded[number]),
+                "pruned": lines[number]["pruned"] + most - int(recorded[number]),
             }
     size = marker["shard_size"]
     yield from _differences(
@@ -115,9 +115,9 @@ def store_faults(
 
 
 def _differences(lines: list[Recorded]) -> Iterator[str]:
-    for name, said, found in lines:
-        if said != found:
-            yield f"curated.json: {name} is not what it should be (expected {found}, found {said})"
+    for name, recorded, found in lines:
+        if recorded != found:
+            yield f"curated.json: {name} is not what it should be (expected {found}, found {recorded})"
 
 
 def _shared_keys(index: Index) -> int:
@@ -125,16 +125,16 @@ def _shared_keys(index: Index) -> int:
 
 
 def _same_shards(made: Index, store: Index, rows: Int64Array, size: Any) -> bool:
-    """Whether shards of this size come out as they did."""
+    """Whether `plan.assign_to_shards` with this size gives the shards that there are."""
     sizes = padded_sizes(store.table["size"].take(pa.array(rows)).to_numpy())
     cut = plan.assign_to_shards(np.arange(len(rows)), sizes, made.table["key"], size)
     return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
 
 
-def _undecodable(store: Index, outcome: UInt8Array, said: Int64Array, workers: int) -> dict[int, Int64Array]:
-    """The rows left out that do not decode, of each shard that is said to have some."""
+def _undecodable(store: Index, outcome: UInt8Array, recorded: Int64Array, workers: int) -> dict[int, Int64Array]:
+    """Rows left out whose image does not decode, for each shard that is recorded to have some."""
     items = []
-    for number in np.flatnonzero(said > 0).tolist():
+    for number in np.flatnonzero(recorded > 0).tolist():
         rows = np.arange(len(outcome))[store.rows(number).start : store.rows(number).stop]
         rows = rows[outcome[rows] == PRUNED]
         table = store.table.select(["image_offset", "image_size"]).take(pa.array(rows))
@@ -151,7 +151,7 @@ def _undecodable_of(root: str, item: tuple[str, int, Int64Array, pa.Table]) -> t
 
 
 def _new_headers(made: Index, store: Index, rows: Int64Array, renamed: bool, workers: int) -> int:
-    """How many members have another header than in the store: all that were renamed, else hard links and the like."""
+    """Number of members with a new header: all that were renamed, else hard links and members of global headers."""
     if renamed:
         return int(pc.sum(made.table["members"]).as_py() or 0)
     numbers = store.shard_numbers[rows]

@@ -1,7 +1,7 @@
-"""Makes a curated shard set of what a manifest keeps: plan, copy, check that it adds up, mark as finished.
+"""Rewrites the samples that a manifest keeps as new shards: plan, check the sources, copy, finalize.
 
-The decisions are `plan`'s, the copying `copying`'s, the form of the folder `curated`'s; this file is their order.
-Nothing is decoded, and the bytes are the same for any number of workers.
+Nothing is decoded; the bytes do not depend on the number of workers. The stages are `shards.rewriting.plan`, `copy` and
+`finalize`; this file is their order, and what may go wrong with the output folder.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class RewriteOptions:
     """How to rewrite.
 
     Args:
-        shard_size: bytes of a new shard; None takes the store's median.
+        shard_size: bytes of a new shard; None for the store's median.
         workers: processes that copy.
-        rename: put the source shard's path, without its suffix and with a ``/``, before every key.
-        undecodable: what to do with samples whose image does not decode, or that have none.
+        rename: put the source shard's path, without suffix and with a ``/``, before every key.
+        undecodable: what to do with samples without an image, or whose image does not decode.
     """
 
     shard_size: int | None = None
@@ -92,8 +92,8 @@ def rewrite(
 
 
 def _finished(out: Path, work: RewritePlan) -> RewriteSummary | None:
-    """What an earlier call of the same rewrite wrote; None where it is not finished."""
-    if (out / marker.MARKER).exists() and marker.read_marker(out)["plan"] == work.plan:
+    """The summary of an earlier, finished call of the same rewrite; None where there is none."""
+    if (out / marker.MARKER).exists() and marker.read_marker(out)["plan"] == work.plan_hash:
         _refuse_lost(out)
         marker.forget_beginning(out)
         return RewriteSummary(**marker.read_marker(out)["summary"])
@@ -102,7 +102,7 @@ def _finished(out: Path, work: RewritePlan) -> RewriteSummary | None:
 
 
 def _refuse_lost(out: Path) -> None:
-    """Raise `ShardError` where a finished set has lost a shard, or a part of one, since; its bytes are `verify`'s."""
+    """Raise `ShardError` where a finished set has since lost a shard or part of one; `verify` checks its bytes."""
     for shard in marker.read_marker(out)["shards"]:
         path = out / shard["name"]
         found = path.stat().st_size if path.is_file() else "no file"
@@ -130,14 +130,14 @@ def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, optio
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     check_space(out, int(sizes.sum()) + len(shards) * len(END))
     items = [(shard.number, _source_slices(index, work, shard, options.rename)) for shard in shards]
-    marker.mark_begun(out, work.plan, {shard_name(shard.number) for shard in shards})
+    marker.mark_begun(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
     written = list(map_shards(CopyTask(index.root, out), items, options.workers))
     return finalize(index, manifest, out, work, written)
 
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """Keep ``out`` to this process; what the system says of writing there becomes an error of ours."""
+    """Lock ``out``, and turn the system's errors of writing there into ours."""
     try:
         with locked(out):
             yield
@@ -149,7 +149,7 @@ def _writing(out: Path) -> Iterator[None]:
 
 
 def refuse_overlap(index: Index, out: Path) -> None:
-    """Raise `Misuse` where the output lies inside the store or the store inside the output."""
+    """Raise `Misuse` where output and store overlap."""
     if remote.is_url(index.root):
         return
     store = Path(index.root).resolve()
@@ -165,7 +165,7 @@ def refuse_overlap(index: Index, out: Path) -> None:
 
 
 def check_space(out: Path, needed: int) -> None:
-    """Raise `NoSpace` where the disk of ``out`` has less than ``needed`` bytes; its own old shards are replaced."""
+    """Raise `NoSpace` where the disk of ``out`` has less than ``needed`` bytes, counting shards there as free."""
     place = out
     while not place.exists():
         place = place.parent
@@ -182,13 +182,13 @@ def check_space(out: Path, needed: int) -> None:
 
 
 def plan_hash(index: Index, outcome: UInt8Array, size: int, rename: bool) -> str:
-    """What tells this rewrite from any other: store, kept rows, size of shards, names."""
-    said = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    """sha256 (hex) of what decides the bytes: store, outcomes, shard size, renaming."""
+    identity = [marker.FORMAT_VERSION, index.fingerprint, hashlib.sha256(outcome.tobytes()).hexdigest(), size, rename]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def prefix_of(shard: str) -> str:
-    """What ``--rename`` puts before the keys of a shard: its path without suffix.
+    """The prefix that ``--rename`` gives to the keys of a shard: its path without suffix.
 
     >>> prefix_of("part/00001.tar.gz")
     'part/00001'
@@ -211,10 +211,10 @@ def _source_slices(index: Index, work: RewritePlan, shard: NewShard, rename: boo
     numbers = index.shard_numbers[work.kept[shard.rows]]
     starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)])).tolist()
     first = int(shard.rows[0])
-    draws = []
+    slices = []
     for start, stop in pairwise(starts):
         source = index.shards[numbers[start]]
         # `take` copies: a slice would send the whole index to another process.
         samples = work.held.drop_columns(["shard"]).take(np.arange(first + start, first + stop))
-        draws.append(SourceSlice(source, prefix_of(source.path) if rename else None, samples))
-    return tuple(draws)
+        slices.append(SourceSlice(source, prefix_of(source.path) if rename else None, samples))
+    return tuple(slices)

@@ -1,6 +1,6 @@
-"""Proves a curated folder: against its own checksums, its manifest, and, where asked, its store byte by byte.
+"""Verifies a curated folder against its checksums, its manifest and, where asked, its store byte by byte.
 
-Reads everything and trusts nothing but the marker. It repairs nothing.
+Everything is read, and only the marker is trusted. Nothing is repaired.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _COUNTS = (exports.SIZES, exports.LENGTH, exports.WIDS)
 
 
 def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> list[str]:
-    """Every fault of a curated folder, a line each; none where it is what its marker says.
+    """Every fault of a curated folder, a line each; empty where it is what its marker says.
 
-    Holds every file against its checksum, the index against the shards, the manifest against the index (every row
-    there once, nothing else), and the counts against both.
+    Compares each file with its checksum, the index with the shards, the manifest with the index (every row once,
+    nothing else), and the counts with both.
 
     Args:
-        against: index of the store: the bytes of every sample are held against it, too.
+        against: index of the store; then the bytes of every sample are compared, too.
         workers: processes that read.
 
     Raises:
@@ -94,7 +94,7 @@ def _hashes_of(folder: Path, name: str) -> FileHashes | None:
 
 
 def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
-    """The index holds exactly the samples that a walk over the shards finds."""
+    """The index has exactly the samples that indexing the shards again finds."""
     try:
         found, _ = build(ShardSet(str(folder), tuple(shard.path for shard in index.shards)), workers=workers)
     except Error as error:
@@ -118,7 +118,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _manifest_faults(folder: Path) -> Iterator[str]:
-    """Every line of the manifest is a sample of the set, once, and every sample is a line."""
+    """Manifest and set have the same samples, each once."""
     lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
     samples = _sources(folder)
     names = ["shard", "key"]
@@ -135,7 +135,7 @@ def _manifest_faults(folder: Path) -> Iterator[str]:
 
 
 def _sources(folder: Path) -> pa.Table:
-    """Where each sample came from: columns ``shard`` and ``key``, strings."""
+    """The origin of each sample in the store: columns ``shard`` and ``key``, strings."""
     held = parquet.cast_to_schema(
         parquet.read_table(folder / INDEX, _TODO), _SOURCES, folder / INDEX, "index of a curated set", _TODO
     )
@@ -143,7 +143,7 @@ def _sources(folder: Path) -> pa.Table:
 
 
 def _count_faults(folder: Path, index: Index) -> Iterator[str]:
-    """The small files that other tools read say what the index says."""
+    """The files for other readers agree with the index."""
     expected = {
         exports.SIZES: exports.sizes(index),
         exports.LENGTH: len(index),
@@ -160,7 +160,7 @@ def _count_faults(folder: Path, index: Index) -> Iterator[str]:
 
 
 def _export_faults(folder: Path, index: Index) -> Iterator[str]:
-    """What `curate export` put beside the shards, where it did, is of these shards."""
+    """What `curate export` wrote, where it did, belongs to these shards."""
     for number, shard in enumerate(index.shards):
         path = folder / _dali_name(shard.path)
         if path.is_file() and path.read_bytes() != exports.dali_index(index, number):
@@ -178,7 +178,7 @@ def _holds_uids(path: Path, index: Index) -> bool:
 
 
 def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: int) -> list[str]:
-    """Every sample has the bytes that it has in the store, and the marker says what follows from store and choice."""
+    """Every sample has the bytes of its source, and the marker's numbers follow from the store."""
     made, sources = load(folder / INDEX), _sources(folder)
     try:
         rows = manifest_rows(store, sources)
@@ -203,7 +203,7 @@ def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: i
 
 
 def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tuple[pa.Table, pa.Table]) -> list[str]:
-    """Compare samples of one new shard that come from one source shard."""
+    """Compare samples of one new shard with those of one source shard."""
     mine, theirs = (table.to_pylist() for table in piece)
     shard = theirs[0]["shard"]
     wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []

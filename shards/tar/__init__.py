@@ -1,1 +1,1 @@
-"""The tar format: headers, walking a tar whole or damaged, writing one."""
+"""The tar format: parse header blocks, walk all members of a (damaged) tar, write one. No samples, no keys."""

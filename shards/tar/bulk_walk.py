@@ -1,9 +1,9 @@
-"""Runs of plain members, read in one go: the fast half of the walk.
+"""The vectorised half of the tar walk: parses runs of plain members with numpy instead of one by one.
 
-Plain is what nearly every shard is made of: a regular file with an octal size and its whole name in its header, alone
-or behind a PAX header that says nothing of names and sizes. Sizes lead from header to header; then all headers found
-are judged at once (checksums, digits, PAX records). Only blocks of headers are touched. Whatever is not plain ends the
-run and is left to `shards.tar.walk`, which gives the same answer for plain members, only more slowly.
+Plain is what nearly every tar is made of: a regular file with an octal size and its whole name in its header, alone or
+after a PAX header that says nothing of name or size. The size fields lead from header to header; then all header blocks
+found are validated at once (checksums, digits, PAX records), and no body is touched. A member that is not plain ends
+the run; `shards.tar.walk` parses it, and gives the same result for plain members, only more slowly.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shards.tar.blocks import blocks_of, concatenated_ranges, digit_values, octa
 from shards.tar.header import BLOCK, BadHeader, pax_records, until_nul
 from shards.tar.header_chain import follow_chains, guess_headers
 
-#: Headers that are looked at, at first and at most, before what is found is taken; `next_lookahead` chooses between.
+#: Header blocks that are followed before they are validated; `next_lookahead` chooses a number between these.
 MIN_LOOKAHEAD, MAX_LOOKAHEAD = 16, 1024
 #: Bytes of a header that hold its name.
 NAME_BYTES = 100
-#: PAX keywords that leave name, size and kind alone.
+#: PAX keywords that set neither name, size nor kind.
 _IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
 _MAX_PAX_BYTES = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
@@ -35,12 +35,12 @@ PLAIN_TYPES = (_FILE, _PAX)
 
 
 class MemberRun(NamedTuple):
-    """Plain members that follow one another.
+    """Consecutive plain members.
 
     Args:
-        names: shape (n, 100), uint8: the name fields; `decode_names` reads them.
-        starts, bodies, sizes, ends: shape (n,), int64: each member's first block, its body, the bytes of that, the end
-            of its padding.
+        names: shape (n, 100), uint8: the name fields; `decode_names` decodes them.
+        starts, bodies, sizes, ends: shape (n,), int64, bytes: offset of each member's first header block, offset and
+            size of its body, end of its padding.
     """
 
     names: UInt8Array
@@ -51,12 +51,12 @@ class MemberRun(NamedTuple):
 
 
 def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
-    """Yield the plain members from byte ``place`` on, up to the first that is not, or for a while.
+    """Yield runs of plain members from byte ``place`` on, each with the bytes of its header blocks, extensions included.
 
-    Beside each run: the bytes of all its headers, extensions included, in order.
+    Ends at the first member that is not plain, or after the lookahead.
 
     Args:
-        n_headers: how many to look at, from `MIN_LOOKAHEAD`; `MAX_LOOKAHEAD` looks far ahead.
+        n_headers: lookahead, from `MIN_LOOKAHEAD`; `MAX_LOOKAHEAD` follows many chains at once.
     """
     data, done = blocks_of(buffer), 0
     found = (
@@ -74,7 +74,7 @@ def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterat
 
 
 def _leading_run(data: UInt8Array, found: Int64Array) -> tuple[MemberRun, memoryview, int]:
-    """The plain members at the beginning of the headers found, the bytes of their headers, and how many these are."""
+    """The plain members at the beginning of the blocks found, the bytes of their headers, and how many blocks these are."""
     blocks = data.take(found, axis=0)
     sound, sizes = _parse_headers(blocks)
     after = found + 1 + (sizes + BLOCK - 1) // BLOCK
@@ -94,12 +94,12 @@ def _leading_run(data: UInt8Array, found: Int64Array) -> tuple[MemberRun, memory
 
 
 def next_lookahead(n_headers: int, n_members: int) -> int:
-    """How many headers to look at next: four times as many where most were plain, else few."""
+    """The next lookahead: four times as long where at least a quarter of it was plain, else the shortest."""
     return min(4 * n_headers, MAX_LOOKAHEAD) if 4 * n_members >= n_headers else MIN_LOOKAHEAD
 
 
 def decode_names(fields: UInt8Array) -> list[str]:
-    """Shape (n, 100), name fields -> names, decoded as UTF-8 with ``surrogateescape``."""
+    """Name fields, shape (n, 100) -> names, decoded as UTF-8 with ``surrogateescape``."""
     raw: list[bytes] = fields.view(f"S{NAME_BYTES}")[:, 0].tolist()
     joined = b"\n".join(raw)
     if b"\0" in joined:
@@ -111,9 +111,9 @@ def decode_names(fields: UInt8Array) -> list[str]:
 
 
 def _header_blocks(buffer: bytes | mmap.mmap, place: int, max_headers: int) -> Int64Array:
-    """The numbers of up to ``max_headers`` blocks to which the sizes of headers lead; nothing is judged yet."""
+    """Numbers of up to ``max_headers`` blocks to which the size fields lead; not validated yet."""
     places = []
-    # What is no number to Python is none to `_parse_headers`; the block with it comes last, and is no part of the run.
+    # What `int` rejects, `_parse_headers` rejects, too: such a block stands last, and ends the run.
     with suppress(ValueError):
         for _ in range(max_headers):
             places.append(place)
@@ -123,7 +123,7 @@ def _header_blocks(buffer: bytes | mmap.mmap, place: int, max_headers: int) -> I
 
 
 def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: UInt8Array, first: int) -> Int64Array:
-    """As `_header_blocks`, for a long way, along many chains at once, as far as they meet."""
+    """As `_header_blocks` but far ahead, along many chains at once, up to the first that does not meet the next."""
     beginnings = guess_headers(data, first)
     steps = follow_chains(data, beginnings[:-1], beginnings[1:])
     found = steps.places[steps.chains < _n_leading_true(steps.arrived)]
@@ -131,12 +131,15 @@ def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: UInt8Array, first: int
 
 
 def _n_leading_true(mask: BoolArray) -> int:
-    """How many are true before the first that is not."""
+    """Length of the leading stretch of True."""
     return len(mask) if mask.all() else int(mask.argmin())
 
 
 def _parse_headers(blocks: UInt8Array) -> tuple[BoolArray, Int64Array]:
-    """Shape (n, 512) -> (n,), (n,): which are headers with plain digits, a checksum that holds and no prefix; sizes."""
+    """Shape (n, 512) -> valid (n,), bool, and sizes (n,), int64.
+
+    Valid: the checksum holds, size and checksum are plain octal digits, and there is no name prefix.
+    """
     size, checksum = digit_values(blocks[:, 124:135]), digit_values(blocks[:, 148:154])
     total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
     field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
@@ -147,7 +150,7 @@ def _parse_headers(blocks: UInt8Array) -> tuple[BoolArray, Int64Array]:
 
 
 def _ignorable_pax(data: UInt8Array, blocks: UInt8Array, found: Int64Array, sizes: Int64Array) -> BoolArray:
-    """Shape (n,): which blocks are PAX headers whose records leave name, size and kind alone."""
+    """Shape (n,), bool: which blocks are PAX headers that set neither name, size nor kind."""
     harmless = np.zeros(len(blocks), np.bool_)
     rows = np.flatnonzero((blocks[:, 156] == _PAX) & (found + 1 < len(data)) & (sizes <= _MAX_PAX_BYTES))
     if len(rows):

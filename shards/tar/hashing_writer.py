@@ -20,16 +20,16 @@ from shards.tar.blocks import Blocks
 from shards.tar.header import BLOCK
 
 _CHUNK = 1 << 20
-#: Bytes after which the disk is set to work on what is written so far.
+#: Bytes after which an fdatasync is started, so that the final fsync is short.
 _SYNC_BYTES = 8 << 20
 
 
 class HashingWriter:
-    """A file that is hashed while it is written; SHA-256 and the disk work in threads beside the writing."""
+    """A binary file hashed while it is written; SHA-256 and fdatasync run in threads beside the writing."""
 
     def __init__(self, file: BinaryIO, hasher: ThreadPoolExecutor, syncer: ThreadPoolExecutor) -> None:
         self.position, self.sha256, self.xxh3 = 0, hashlib.sha256(), xxhash.xxh3_64()
-        #: What the copying notes for the new shard's index: a hash of its headers, and whether it holds a hard link.
+        #: Kept for the new shard's index: a hash of its header blocks, and whether it holds a hard link.
         self.headers, self.borrows = xxhash.xxh3_64(), False
         self._file, self._hasher, self._syncer = file, hasher, syncer
         # One buffer is filled while the other is hashed.
@@ -48,7 +48,7 @@ class HashingWriter:
             done += step
 
     def write_blocks(self, blocks: Blocks, numbers: Int64Array) -> None:
-        """Append blocks by their numbers; what was put before must end at the end of a block."""
+        """Append the blocks with these numbers; bytes written before must be a whole number of blocks."""
         done = 0
         while done < len(numbers):
             place = self._filled // BLOCK
@@ -67,7 +67,7 @@ class HashingWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write and hash the buffer."""
         view = self._view()[: self._filled]
         _wait(self._hashed)
         self._hashed = self._hasher.submit(self.sha256.update, view)
@@ -80,7 +80,7 @@ class HashingWriter:
             self._synced, self._unsynced = self._syncer.submit(os.fdatasync, self._file.fileno()), 0
 
     def finish(self) -> None:
-        """Write and hash all that is left; raises `OSError` where the disk did not take what was written."""
+        """Flush, and wait for hashes and disk; raises `OSError` where the disk failed."""
         self.flush()
         _wait(self._hashed)
         _wait(self._synced)
@@ -93,10 +93,10 @@ def _wait(work: Future[None] | None) -> None:
 
 @contextmanager
 def hashing_writer(file: BinaryIO) -> Iterator[HashingWriter]:
-    """Hash and count what is put into ``file``; all of it is written and hashed when the block ends.
+    """A `HashingWriter` on ``file``, finished when the block ends.
 
     Args:
-        file: unbuffered or flushed at every write of a mebibyte; its owner makes it last by a final fsync.
+        file: unbuffered, or flushed at every write of a mebibyte; its owner fsyncs it.
     """
     with ThreadPoolExecutor(1) as hasher, ThreadPoolExecutor(1) as syncer:
         sink = HashingWriter(file, hasher, syncer)

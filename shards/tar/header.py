@@ -1,6 +1,6 @@
-"""One header block of a tar: its numbers, its checksum, its names, and the records of a PAX header.
+"""Parses a single 512-byte tar header block (v7, ustar, GNU, PAX): numbers, checksum, names, PAX records.
 
-Owns the meaning of single blocks (v7, ustar, GNU, PAX). How blocks follow one another is `shards.tar.walk`'s.
+`shards.tar.walk` puts blocks together to members.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Records = dict[str, bytes]
 
 
 class BadHeader(ValueError):
-    """A block is no header; the text says why."""
+    """The block is no valid header; the text says why."""
 
 
 class Header(NamedTuple):
@@ -37,10 +37,10 @@ class Header(NamedTuple):
 
 
 def parse(block: bytes) -> Header:
-    """Read one block of 512 bytes.
+    """Parse one block of 512 bytes.
 
     Raises:
-        BadHeader: checksum or a number does not hold.
+        BadHeader: the checksum or a number field is invalid.
     """
     if not checksum_holds(block):
         raise BadHeader("bad header checksum")
@@ -55,7 +55,7 @@ def parse(block: bytes) -> Header:
 
 
 def checksum_holds(block: bytes) -> bool:
-    """Whether a block of 512 bytes carries its own sum, of unsigned or (old tars) of signed bytes."""
+    """Whether a block's checksum field is the sum of its bytes, unsigned or, as in old tars, signed."""
     try:
         stored = number(block[_CHECKSUM])
     except BadHeader:
@@ -87,7 +87,7 @@ def number(field: bytes) -> int:
 
 
 def until_nul(field: bytes) -> bytes:
-    """The text of a field."""
+    """A text field up to its first NUL."""
     return field.partition(b"\0")[0]
 
 

@@ -1,8 +1,8 @@
-"""From header to header along many chains at once: where the next stands, the size of the one before tells.
+"""Follows many chains of tar headers at once with numpy: each size field tells where the next header stands.
 
-A vectorised reading for what nearly all shards hold. Whatever it does not recognise it gives up on, and the exact walk
-of `tars` has to do. It never reads a body. The index knows where each sample begins; where nothing is known yet,
-`guess_headers` says where chains may begin, and a chain that arrives where the next begins proves that guess.
+Serves three callers: hashing all headers of a shard whose sample offsets are known, finding headers ahead in a tar of
+which nothing is known (`guess_headers`; a chain that arrives where the next begins proves that guess), and finding
+repeated names. No body is read. What is not recognised is left to `shards.tar.walk`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ _FILE, _EXTENSION, _BODILESS = 1, 2, 3
 #: By type flag: files; extension headers, whose body belongs to the header that follows; links, devices and folders.
 _KINDS = np.zeros(256, dtype=np.uint8)
 _KINDS[list(b"0\x007")], _KINDS[list(b"xXLK")], _KINDS[list(b"123456")] = _FILE, _EXTENSION, _BODILESS
-#: Runs that are looked at together: enough for numpy, few enough for their headers to stay in the processor's cache.
+#: Runs per batch: few enough that their headers stay in the processor's cache.
 _BATCH = 1024
-#: Chains that are begun where nothing is known, the blocks between their beginnings at most, and those looked at there.
+#: For guesses: the number of chains, the blocks between their beginnings at most, and the blocks searched there.
 _MAX_CHAINS, _CHAIN_BLOCKS, _SEARCH_BLOCKS = 256, 512, 64
 #: Bytes 256 to 259 of a header: the end of an empty link name, and the beginning of "ustar".
 _LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
 
 
 def hash_headers(blocks: Blocks, first: Int64Array, counts: Int64Array, digest: xxhash.xxh3_64) -> bool:
-    """Feed the headers of runs of whole members to ``digest``; False, with part of them fed, where only a walk can.
+    """Update ``digest`` with the headers of runs of whole members, in order.
 
     Args:
-        blocks: the tar, as `blocks_of` has it.
-        first, counts: as `header_blocks` has them.
+        blocks, first, counts: as in `header_blocks`.
+
+    Returns:
+        False where only a walk can tell the headers; part of them may have been hashed then.
     """
     for start in range(0, len(first), _BATCH):
         found = header_blocks(blocks, first[start : start + _BATCH], counts[start : start + _BATCH])
@@ -45,15 +47,16 @@ def hash_headers(blocks: Blocks, first: Int64Array, counts: Int64Array, digest: 
 
 
 def header_blocks(blocks: Blocks, first: Int64Array, counts: Int64Array) -> Blocks | None:
-    """The header blocks of runs of whole members, bodies of extension headers included, run after run.
+    """The header blocks of runs of whole members, bodies of extension headers included.
 
     Args:
-        blocks: the tar, as `blocks_of` has it.
-        first, counts: shape (n,), int64: where each run begins and how long it is, in blocks.
+        blocks: the tar, as `blocks_of` gives it.
+        first, counts: shape (n,), int64: first block and number of blocks of each run.
 
     Returns:
-        Shape (m, 512), uint8; None where a run is no chain of members in plain sight that ends where the run ends:
-        a size that is not octal digits or stands in a PAX record, a sparse member, damage.
+        Shape (m, 512), uint8; None where a run is no chain of headers that ends where the run ends: a size in base-256
+            or in
+        a PAX record, a sparse member, damage.
     """
     stops = first + counts
     if first.size and int(stops.max()) > len(blocks):
@@ -76,13 +79,13 @@ def _may_set_a_size(blocks: Blocks, steps: ChainedHeaders) -> bool:
 
 
 class ChainedHeaders(NamedTuple):
-    """The headers that chains go through, chain after chain.
+    """The headers found along chains, chain after chain.
 
     Args:
-        arrived: shape (chains,), bool: which of them go from header to header to exactly where they should end.
+        arrived: shape (chains,), bool: whether a chain leads exactly to its end.
         chains: shape (n,), int64: the chain of each header.
-        places: shape (n,), int64: its block.
-        counts: shape (n,), int64: its blocks, the body of an extension header among them.
+        places: shape (n,), int64: the number of its block.
+        counts: shape (n,), int64: its blocks; those of an extension header include its body.
     """
 
     arrived: BoolArray
@@ -92,10 +95,10 @@ class ChainedHeaders(NamedTuple):
 
 
 def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> ChainedHeaders:
-    """Go from ``first[i]`` on to ``stops[i]`` for every i, in step; what is no plain header ends its chain.
+    """Go from block ``first[i]`` to ``stops[i]``, header by header, all i at once; an invalid header ends its chain.
 
     Args:
-        first, stops: shape (chains,), int64, blocks; ``first < stops <= len(blocks)``.
+        first, stops: shape (chains,), int64, block numbers; ``first < stops <= len(blocks)``.
     """
     chains, places, arrived = np.arange(len(first)), first, np.zeros(len(first), np.bool_)
     steps = [(chains[:0], places[:0], places[:0])]
@@ -119,10 +122,10 @@ def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> Chain
 
 
 def guess_headers(blocks: Blocks, first: int) -> Int64Array:
-    """Blocks at which a header seems to stand: ``first``, and one in each of the stretches that follow, if it is near.
+    """Blocks that look like headers: ``first``, and at most one near the beginning of each stretch that follows.
 
     Returns:
-        Shape (n,), int64, increasing, n from 1 to `_MAX_CHAINS`.
+        Shape (n,), int64, increasing, 1 <= n <= `_MAX_CHAINS`.
     """
     apart = max(2 * _SEARCH_BLOCKS, min(_CHAIN_BLOCKS, (len(blocks) - first) // _MAX_CHAINS))
     begins = first + apart * np.arange(1, _MAX_CHAINS)
@@ -132,10 +135,10 @@ def guess_headers(blocks: Blocks, first: int) -> Int64Array:
 
 
 def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -> bool:
-    """Whether two members of these runs may have one name, but for case; long names that begin alike may, too.
+    """Whether two members of these runs may have the same name, case ignored; long names that begin alike count.
 
     Args:
-        blocks, first, counts: as `header_blocks` has them.
+        blocks, first, counts: as in `header_blocks`.
     """
     headers = blocks.take(follow_chains(blocks, first, first + counts).places, axis=0)
     own = headers[_KINDS[headers[:, 156]] != _EXTENSION]
@@ -147,15 +150,18 @@ def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -
 
 
 def _until_nul(fields: Blocks) -> Blocks:
-    """Text fields with zeros for what stands behind the NUL that ends each."""
+    """Text fields, zeroed after the first NUL of each."""
     return fields * np.logical_and.accumulate(fields != 0, axis=1)
 
 
 def headers_checksum(buffer: bytes | mmap.mmap, starts: Int64Array, sizes: Int64Array) -> str | None:
-    """xxh3 of all headers of a tar whose samples fill it, as `scan.state` has it; None where only a walk can tell.
+    """xxh3 (hex) of all headers of a tar, as `scan.size_and_checksum` computes it, but without a walk.
 
     Args:
-        starts, sizes: the runs of all samples of the tar, in the order of their bytes.
+        starts, sizes: shape (n,), int64, bytes: the runs of all its samples, in order of offset.
+
+    Returns:
+        None where the samples do not fill the tar, or a header is not recognised: walk it then.
     """
     ends = starts + sizes
     if not starts.size or starts[0] != 0 or (starts[1:] != ends[:-1]).any() or (sizes % BLOCK).any():
@@ -167,6 +173,6 @@ def headers_checksum(buffer: bytes | mmap.mmap, starts: Int64Array, sizes: Int64
 
 
 def _parse_sizes(fields: Blocks) -> tuple[Int64Array, BoolArray]:
-    """Numbers in fields of shape (n, 12): eleven octal digits and an end byte; and which fields are of that form."""
+    """Size fields, shape (n, 12) -> numbers (n,), int64, and whether each is eleven octal digits and an end byte."""
     digits, end = digit_values(fields[:, :11]), fields[:, 11]
     return octal_numbers(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))

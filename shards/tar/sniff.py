@@ -1,6 +1,6 @@
-"""What is no tar at all: told by its first bytes, and refused before anything is read.
+"""Recognises files that are no tar (zip, zstd, Git LFS pointer, HTML ...) by their first bytes.
 
-A tar with damage is still a tar, and `shards.tar.walk` walks it.
+A damaged tar is still a tar: `shards.tar.walk` reads it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MAGICS = {
 
 
 def not_a_tar_fault(buffer: Buffer, shard: str, damage: str | None = None) -> Fault | None:
-    """Why this is no tar at all (no bytes, another format, no header anywhere), or None where it is one.
+    """The fault of a file that is no tar: empty, another format, or without any header; None where it is one.
 
     Args:
-        damage: why the gzip that holds it could not be unpacked to its end, if so.
+        damage: why decompression of its gzip stopped early, if it did.
     """
     if len(buffer) == 0 and damage is None:
         return Fault("truncated", shard, None, 0, "0 bytes, not a tar archive")

@@ -1,8 +1,8 @@
-"""The walk over a tar: every member with its place in bytes, and everything that is wrong, by reading headers only.
+"""Walks a tar, whole or damaged: yields every member with its byte offsets, and every fault, from headers alone.
 
-Owns how headers, their extensions (GNU long names, PAX, sparse maps) and end markers follow one another, and how the
-walk goes on after damage. Reads from a buffer (a memory map, bytes); opening files is `shards.io.mapped`'s, keys and
-samples are `shards.indexing.sample`'s. Bodies are never read, sizes never allocated.
+Owns how headers, extension headers (GNU long names, PAX, sparse maps) and end markers follow one another, and how the
+walk resumes after damage. Works on a buffer; `shards.io.mapped` opens files, `shards.indexing.sample` groups members to
+samples. Bodies are never read, and no size is ever allocated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BytesLike = bytes | memoryview
 
 FILE, FOLDER, HARD_LINK, SYMBOLIC_LINK, SPARSE = "file", "folder", "hardlink", "symlink", "sparse"
 DEVICE, FIFO, OTHER = "device", "fifo", "other"
-#: Kinds of which nobody can read a content, in words.
+#: Kinds without a content that could be read, in words.
 UNREADABLE = {DEVICE: "a device", FIFO: "a fifo", OTHER: "of an unknown type"}
 _KINDS = {
     **{b"0": FILE, b"\0": FILE, b"7": FILE, b"5": FOLDER, b"1": HARD_LINK, b"2": SYMBOLIC_LINK, b"S": SPARSE},
@@ -30,11 +30,11 @@ _KINDS = {
 }
 _WITHOUT_BODY = (b"1", b"2", b"3", b"4", b"5", b"6")
 _EXTENSIONS = (b"L", b"K", b"x", b"X", b"g")
-#: No name and no set of PAX records needs more; a larger extension is damage, and is not read.
+#: Limit of an extension header's body; a larger one is damage.
 MAX_EXTENSION_BYTES = 16 << 20
-#: A global header names all members that follow, so its names are held to what a file system takes.
+#: Limit of a name in a global PAX header, which would apply to every member that follows.
 MAX_GLOBAL_NAME = 4096
-#: The PAX records that say something of a member here; of all others of sparse members it is enough that there is one.
+#: PAX records that are read; of the others of sparse members it only matters whether there is one.
 _KNOWN_RECORDS = ("path", "linkpath", "size", "GNU.sparse.name")
 _SPARSE = "GNU.sparse."
 
@@ -64,7 +64,7 @@ class Member(NamedTuple):
 
 @dataclass
 class _Walk:
-    """Where a walk stands: the next block, and what extension headers have said so far."""
+    """State of a walk: the offset of the next block, and what extension headers have set so far."""
 
     place: int = 0
     start: int | None = None
@@ -76,20 +76,20 @@ class _Walk:
     run_length: int = MIN_LOOKAHEAD
 
     def forget(self) -> None:
-        """Drop what was said of a member that is done with."""
+        """Drop the extension headers of a member that is done."""
         self.start, self.own = None, {}
 
 
 def walk(buffer: Buffer, shard: str, on_header: Callable[[BytesLike], object] = len) -> Iterator[Member | Fault]:
-    """Yield every member and every fault of a tar, in the order in which they are met.
+    """Yield the members and faults of a tar, in order of offset.
 
-    After a damaged header the walk goes on at the next block that is a valid one; after an end marker, at what follows.
-    A member whose body is cut is a fault and no member.
+    After a damaged header the walk resumes at the next valid one; after an end marker, at what follows it. A member
+    whose body is truncated is a fault and no member.
 
     Args:
         buffer: the uncompressed tar.
         shard: its name in the faults.
-        on_header: gets the bytes of every header that belongs to a member, extensions included, in order.
+        on_header: called with the bytes of every member's header blocks, extensions included, in order.
     """
     for piece in walk_runs(buffer, shard, on_header):
         if isinstance(piece, MemberRun):
@@ -99,7 +99,7 @@ def walk(buffer: Buffer, shard: str, on_header: Callable[[BytesLike], object] = 
 
 
 def members_of(run: MemberRun) -> Iterator[Member]:
-    """The members of a run, one by one."""
+    """The members of a run one by one."""
     places = (column.tolist() for column in (run.starts, run.bodies, run.sizes, run.ends))
     for name, start, body, size, end in zip(decode_names(run.names), *places, strict=True):
         yield Member(name, FILE, start, body, size, end, "", False)
@@ -108,7 +108,7 @@ def members_of(run: MemberRun) -> Iterator[Member]:
 def walk_runs(
     buffer: Buffer, shard: str, on_header: Callable[[BytesLike], object] = len
 ) -> Iterator[MemberRun | Member | Fault]:
-    """As `walk`, but plain members that follow one another come as one `MemberRun`, which is many times faster."""
+    """`walk`, with consecutive plain members as one `MemberRun`: many times faster."""
     state = _Walk()
     while state.place + BLOCK <= len(buffer):
         before = state.place
@@ -141,7 +141,7 @@ def walk_runs(
 
 
 def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[BytesLike], object]) -> Iterator[MemberRun]:
-    """Take the plain members that come next, unless an extension has been read that says more of them."""
+    """The plain members that come next; none while an extension header is pending."""
     if state.start is not None or state.common or buffer[state.place + 156] not in PLAIN_TYPES:
         return
     n_members = 0
@@ -155,7 +155,7 @@ def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[BytesLike], ob
 
 
 def next_header(buffer: Buffer, place: int) -> int:
-    """The first block at or after ``place`` that is a valid header; the buffer's length where there is none."""
+    """Offset of the first valid header at or after ``place``; the buffer's length where there is none."""
     while place + BLOCK <= len(buffer):
         # Nearly every block of a body fails on these few bytes.
         if buffer[place + 148 : place + 156].strip(b" 01234567\0") == b"" and buffer[place + 150]:
@@ -167,7 +167,7 @@ def next_header(buffer: Buffer, place: int) -> int:
 
 
 def is_header(block: bytes) -> bool:
-    """Whether a block is a header that the walk would take."""
+    """Whether a block is a valid header."""
     try:
         headers.parse(block)
     except BadHeader:
@@ -288,7 +288,7 @@ def _truncated(shard: str, name: str, place: int, how_much: str) -> Fault:
 
 
 def _skip_zeros(buffer: Buffer, state: _Walk) -> None:
-    """Move past a run of zero blocks, and note where something follows it."""
+    """Skip a run of zero blocks, and note whether something follows it."""
     first, length = state.place, BLOCK
     while state.place < len(buffer):
         chunk = buffer[state.place : state.place + length]

@@ -1,7 +1,7 @@
-"""Writes tars whose bytes depend on their members alone, and rolls them over by size.
+"""Writes tars whose bytes depend on their members alone, in shards of a given size.
 
-Owns the form of a new member (USTAR, PAX where a name needs it; no clock, no owner) and the names of shards.
-What goes into a sample is `pack`'s choice; members copied from other tars are `rewrite`'s.
+New members are USTAR, PAX where a name needs it, without times or owners. The packers choose what goes into a sample;
+`shards.rewriting.copy` copies members with their own headers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Sample = Sequence[tuple[str, bytes]]
 
 
 def shard_name(number: int) -> str:
-    """File name of a shard by its place in the set.
+    """File name of the n-th shard.
 
     >>> shard_name(7)
     '000007.tar'
@@ -48,12 +48,12 @@ def member_header(name: str, size: int) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """The zeros between a body of ``size`` bytes and the next block."""
+    """The zeros that fill the last block of a body of ``size`` bytes."""
     return bytes(-size % BLOCK)
 
 
 def sample_bytes(sample: Sample) -> bytes:
-    """Headers, bodies and padding of one sample, as they stand in a shard."""
+    """Headers, bodies and padding of one sample's members, concatenated."""
     return b"".join(
         part for name, body in sample for part in (member_header(name, len(body)), body, padding(len(body)))
     )
@@ -90,7 +90,7 @@ def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = S
 
 
 def check_shard_size(shard_size: int) -> None:
-    """Raise `Misuse` unless a shard may hold at least a byte, and no more than a file can."""
+    """Raise `Misuse` unless ``shard_size`` is 1 to `MAX_SHARD_SIZE` bytes."""
     if not 1 <= shard_size <= MAX_SHARD_SIZE:
         expected, todo = f"1 to {MAX_SHARD_SIZE} bytes", "give another size"
         raise Misuse("the size of a shard", expected=expected, found=shard_size, todo=todo)
