@@ -72,7 +72,7 @@ class Index:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) of shards and rows: wherever the store lies, but changed by any header, offset or choice of image."""
+        """sha256 (hex) of shards and rows: the same wherever the store lies, changed by any header, offset or image."""
         digest = hashlib.sha256(json.dumps([FORMAT_VERSION, [asdict(shard) for shard in self.shards]]).encode())
         for name in ("offset", "size", "image_offset", "image_size"):
             column = pc.fill_null(self.table[name], -1).to_numpy()

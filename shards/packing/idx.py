@@ -1,8 +1,7 @@
-"""Packs MNIST-layout sets into one store with its domains on record, and one of them into a target.
+"""Packs data sets of MNIST's layout (IDX files): one mixed unlabelled store with its domains, and one set as target.
 
-The store holds training images of all sets, unlabelled and mixed; the target has images of its own set alone
-(Ericsson, Gouk, Hospedales 2020, section 4.1): those that drive the weights (train), those that select (val), its test
-images (test). No image is in two places. Reading the files is `idx`'s business, the form of a shard `write`'s.
+The store holds training images of all sets; the target has images of its own set alone (Ericsson, Gouk, Hospedales
+2020, section 4.1): train drives the weights, val selects, test is the set's own. No image is in two places.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from shards.packing.target import write_classes
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, write_shards
 
-#: The target has so many of its set's training images, or this share where the set is smaller than MNIST's.
+#: Images of its set that a target gets: `OWN` where the set has at least `MNIST`, else one in `SHARE`.
 OWN, MNIST, SHARE = 10_000, 60_000, 6
-#: Of these, val has a tenth, and no more than this.
+#: Val gets a tenth of these, at most this many.
 MAX_VAL = 1_000
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many images at most; None for all there are.
+    """The number of images at most; None for all there are.
 
     Args:
         store: of each set.
@@ -54,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class IdxReport:
-    """What was packed: images of the store by set, of the target by split, and the target's classes."""
+    """Number of images packed: of the store by set, of the target by split; and the target's classes."""
 
     store: dict[str, int]
     target: dict[str, int]
@@ -63,7 +62,7 @@ class IdxReport:
 
 @dataclass(frozen=True)
 class TrainingSplit:
-    """Where a set's own training images go, as places in it: no place is in two parts, each part is shuffled."""
+    """Where a set's own training images go, as positions in its file; disjoint, each part shuffled."""
 
     train: Int64Array
     val: Int64Array
@@ -79,19 +78,19 @@ def pack_idx(
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
 ) -> IdxReport:
-    """Write ``out/store`` with its index and domains, and ``out/target``; ``out`` appears whole or not at all.
+    """Write ``out/store`` with its index and domains, and ``out/target``, atomically.
 
-    Images are grey PNGs with keys ``SET-train-00017``, the number being the image's place in its file; a domain is
-    named as its folder. The order of the store is random by ``seed``, so that any stretch of it holds all domains.
+    Images are gray PNGs with keys ``SET-train-00017``, the number being the image's position in its file; a domain has
+    the name of its folder. The order of the store is random by ``seed``.
 
     Args:
         sets: folders of MNIST-layout files.
-        own: the name of the folder that is the target.
-        take: limits, for smaller scales; what is taken is random by ``seed``.
+        own: name of the folder that becomes the target.
+        take: limits for smaller scales; which images are taken is random by ``seed``.
 
     Raises:
-        Misuse: ``out`` holds something or overlaps a set, two sets of one name or one that is no domain's, ``own`` is
-            none of them, a bad limit.
+        Misuse: ``out`` holds files or overlaps a set; two sets of one name, or a name that no domain may have; ``own``
+            is none of the sets; an invalid limit.
         ShardError: a file cannot be used; the message says which and why.
     """
     for folder in sets:
@@ -115,7 +114,7 @@ def pack_idx(
 
 
 def split_training_images(count: int, take: Limits, seed: int) -> TrainingSplit:
-    """Divide the target's own ``count`` training images: of 60,000 and more 10,000 are the target's, else a sixth.
+    """Split the ``count`` training images of the target's set: it gets 10,000 of 60,000 or more, else a sixth.
 
     Raises:
         ShardError: too few images for a train, a val and a store.
@@ -208,10 +207,10 @@ class IdxSplit:
 
 
 def read_split(folder: Path, split: str) -> IdxSplit:
-    """The images and labels of ``train`` or ``t10k``, from files named as MNIST's.
+    """Images and labels of ``train`` or ``t10k``, from files with MNIST's names.
 
     Raises:
-        ShardError: a file is missing or not what its name says, or there is not one label an image.
+        ShardError: a file is missing or invalid, or images and labels differ in number.
     """
     images, labels = (read(_file_of(folder, split, part), sides) for part, sides in (("images", 3), ("labels", 1)))
     if len(images) != len(labels):
@@ -226,10 +225,10 @@ def read_split(folder: Path, split: str) -> IdxSplit:
 
 
 def read(path: Path, sides: int) -> UInt8Array:
-    """The array of an IDX file of unsigned bytes with ``sides`` dimensions, none of them 0.
+    """The array of an IDX file of unsigned bytes with ``sides`` dimensions, none of size 0.
 
     Raises:
-        ShardError: another magic, a size that does not hold, a cut or damaged gzip; one line that says which.
+        ShardError: wrong magic or size, or a truncated or damaged gzip; the message says which.
     """
     try:
         with open_regular(path) as plain:

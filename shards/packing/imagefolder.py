@@ -1,7 +1,7 @@
-"""Packs folders of image files into shards: a store, or a labelled target with its splits.
+"""Packs folders of image files as shards: a store, or a target with a folder for each class and random splits.
 
-Owns which files count, their keys, labels and splits. Whether a picture decodes is `check`'s judgement, the form of
-a shard `write`'s. Image bytes are stored as they are.
+Owns which files count, their keys, labels and splits. Image bytes are stored as they are; those that do not decode are
+left out.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class PackReport:
     """What became of a folder.
 
     Args:
-        samples: packed, by split; a store has the one split ``""``.
-        classes: names by label; none for a store.
-        ignored: files whose name is not an image's, or that stand in no class folder.
-        faults: images left out and why; their `shard` is the file, relative to the folder.
-        passed_over: all that is no image's file, ``ignored`` files by suffix among it.
-        renamed: the keys of files whose own name no reader would give back, by file.
+        samples: number packed by split; a store has the one split ``""``.
+        classes: names by label; empty for a store.
+        ignored: number of files that are no image by their name, or lie in no class folder.
+        faults: images left out, and why; their `shard` is the file's path in the folder.
+        passed_over: everything that is no image file, ``ignored`` files by suffix included.
+        renamed: new keys by file, of files whose own name readers would not return as key.
     """
 
     samples: dict[str, int]
@@ -47,15 +47,15 @@ class PackReport:
 
 
 def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
-    """Pack every readable image below ``source``, sorted by path, into ``out``, which appears whole or not at all.
+    """Pack every decodable image below ``source``, sorted by path, into the new folder ``out``, atomically.
 
-    A key is the file's path without its extension, other dots of the file name made ``_``; where two files
-    would have one key, the later gets ``_2``, ``_3`` ... at its end. A key that no reader would give back is changed
-    (`readable_key`), and reported.
+    A key is the file's path without its extension, other dots of the file name replaced by ``_``; where two files have
+    the same key, the later one gets ``_2``, ``_3`` ... appended. Keys that readers would not return are changed
+    (`readable_key`) and reported.
 
     Raises:
-        Misuse: ``out`` holds something, or lies in ``source`` or the other way round.
-        ShardError: no image is readable.
+        Misuse: ``out`` holds files, or overlaps ``source``.
+        ShardError: no image decodes.
     """
     check_paths(source, out, shard_size)
     paths, passed_over = image_files(source)
@@ -76,18 +76,18 @@ def pack_target(
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
 ) -> PackReport:
-    """Pack folders, one a class, as a target: ``train/``, ``val/``, ``test/`` and ``classes.txt`` in ``out``.
+    """Pack folders, one a class, as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
-    Classes are numbered by their sorted names. Each is divided by itself, at random by ``seed``, and has at least
-    one image in every split that is to have any. A sample is the image and its label in a ``.cls`` member;
-    the order inside a split is random too, so that neighbours are not of one class.
+    ``out`` appears whole or not at all. Labels number the sorted class names. Each class is split by itself, at random by
+    ``seed``, with at least one image in every split whose share is not 0. A sample is the image and a ``.cls`` member; its
+    order inside the split is random.
 
     Args:
-        split: shares of train, val and test; they sum to 1.
+        split: shares of train, val and test; their sum is 1.
 
     Raises:
-        Misuse: as `pack_folder`, or ``split`` is no division.
-        ShardError: no class folder, or a class with fewer readable images than splits.
+        Misuse: as `pack_folder`, or ``split`` is invalid.
+        ShardError: no class folder, or a class with fewer decodable images than splits.
     """
     check_paths(source, out, shard_size)
     _check_split(split)
@@ -112,7 +112,7 @@ def pack_target(
 
 
 def image_files(source: Path) -> tuple[list[str], PassedOver]:
-    """Images below ``source`` by their names, as sorted relative paths with ``/``, and what else there is."""
+    """Sorted relative paths of the image files below ``source``, by their names, and a report of what was skipped."""
     return walk_folder(source, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
 
 
@@ -121,7 +121,7 @@ def _ignored(passed_over: PassedOver) -> int:
 
 
 def _class_folders(source: Path) -> tuple[str, ...]:
-    """The names of the class folders, sorted; a link is none, and a class less is another task."""
+    """Sorted names of the class folders. A link is refused, as one class fewer would be another task."""
     folders = [entry for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."]
     linked = sorted(storable(folder.name) for folder in folders if folder.is_symlink())
     if linked:
@@ -133,7 +133,7 @@ def _class_folders(source: Path) -> tuple[str, ...]:
 
 
 def keys_of(paths: Iterable[str]) -> list[str]:
-    """One key a path, all different, each one that a reader gives back.
+    """A unique key for each path, in a form that readers return unchanged.
 
     >>> keys_of(["a/x.1.jpg", "a/x_1.jpg", "b/x.png", "__b__/x.png"])
     ['a/x_1', 'a/x_1_2', 'b/x', '_b__/x']
@@ -152,7 +152,7 @@ def keys_of(paths: Iterable[str]) -> list[str]:
 
 
 def plain_key(path: str) -> str:
-    """A file's path without its extension, other dots of the file's name made ``_``."""
+    """A file's path without its extension, other dots of the file name replaced by ``_``."""
     folder, slash, name = path.rpartition("/")
     return folder + slash + Path(name).stem.replace(".", "_")
 
@@ -169,13 +169,13 @@ def readable_key(key: str) -> str:
 
 
 def _renamed(keys: dict[str, str]) -> dict[str, str]:
-    """The files that have another key than their names say, for a reader's sake, and those keys."""
+    """New keys by file, for the files that `readable_key` changed."""
     wanted = {path: plain_key(path) for path in keys}
     return {storable(path): storable(keys[path]) for path, key in wanted.items() if readable_key(key) != key}
 
 
 def split_by_class(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
-    """Divide each class by itself and at random over the splits; paths of a split come out sorted."""
+    """Split each class by itself, at random by ``seed``; the paths of each split come out sorted."""
     members: dict[str, list[str]] = {name: [] for name in classes}
     for path in paths:
         members[path.partition("/")[0]].append(path)
@@ -189,9 +189,9 @@ def split_by_class(paths: list[str], classes: tuple[str, ...], split: tuple[floa
 
 
 def split_counts(count: int, split: tuple[float, ...], name: str) -> list[int]:
-    """Whole numbers that sum to ``count``, by largest remainder, none of them 0 where its share is not.
+    """``count`` divided by the shares ``split`` by largest remainder; at least 1 wherever the share is not 0.
 
-    >>> shares(10, (0.4, 0.2, 0.4), "cat"), shares(3, (0.8, 0.1, 0.1), "dog")
+    >>> split_counts(10, (0.4, 0.2, 0.4), "cat"), split_counts(3, (0.8, 0.1, 0.1), "dog")
     ([4, 2, 4], [1, 1, 1])
     """
     wanted = sum(share > 0 for share in split)
@@ -216,7 +216,7 @@ def split_counts(count: int, split: tuple[float, ...], name: str) -> list[int]:
 
 
 def check_paths(source: Path, out: Path, shard_size: int) -> None:
-    """Raise `Misuse` unless ``source`` is a folder, ``out`` is missing or empty, and neither lies in the other."""
+    """Raise `Misuse` unless ``source`` is a folder, ``out`` is missing or empty, and the two do not overlap."""
     check_shard_size(shard_size)
     if not source.is_dir():
         raise Misuse("no such folder", shard=str(source), todo="name a folder of images")
@@ -239,7 +239,7 @@ def _check_split(split: tuple[float, ...]) -> None:
 
 
 def _readable_images(source: Path, paths: list[str], faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of each image that decodes; the others are added to ``faults``."""
+    """Path and bytes of each image that decodes; the others go to ``faults``."""
     for path in paths:
         try:
             data = read_regular(source / path)

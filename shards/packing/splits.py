@@ -1,7 +1,4 @@
-"""Divides labelled rows into a train and a val half, stratified and at random by a seed: pure arithmetic on labels.
-
-Owns how many rows a class gives and which; reading and writing them is left to others.
-"""
+"""Stratified random splits of labelled rows into train and val: pure functions of labels and seed."""
 
 from __future__ import annotations
 
@@ -12,17 +9,17 @@ from shards.shuffle import permutation
 
 
 def split_train_val(labels: Int64Array, size: int | None, seed: int) -> tuple[Int64Array, Int64Array]:
-    """Train and val rows, disjoint, each sorted.
+    """Train and val rows: disjoint, each sorted, int64.
 
-    Every class gives as many rows as every other, as far as it has them (METHOD.md section 7), and its
-    rows are shared out evenly: train and val differ by at most one, in each class and in all.
+    Every class gives as many rows as every other, as far as it has them (METHOD.md section 7); the rows of a class are
+    halved, so that train and val differ by at most one, in each class and in all.
 
     Args:
-        labels: shape (n,), int64; rows with a negative label are in neither half.
-        size: rows of both halves together; None, or more than there are, for all.
-        seed: which rows, and which half they are in; a class's rows do not depend on other classes' rows.
+        labels: shape (n,), int64; rows with a negative label are left out.
+        size: rows of train and val together; None, or more than there are, for all.
+        seed: of the choice; which rows a class gives does not depend on the other classes.
 
-    >>> train, val = halves(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4, seed=0)
+    >>> train, val = split_train_val(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 4, seed=0)
     >>> len(train), len(val), len(set(train) & set(val))
     (2, 2, 0)
     """
@@ -41,10 +38,9 @@ def split_train_val(labels: Int64Array, size: int | None, seed: int) -> tuple[In
 
 
 def even_shares(counts: Int64Array, size: int | None) -> Int64Array:
-    """How many of its ``counts`` rows each class gives so that all give ``size`` together, as evenly as can be.
+    """How many of its ``counts`` rows each class gives, so that all give ``size`` together, as evenly as possible.
 
-    A class that has fewer than the others give gives all; what an even division leaves over goes to the first classes
-    that have more.
+    A class with too few rows gives them all; a remainder goes to the first classes that have more.
 
     >>> even_shares(np.array([10, 2, 10]), 13), even_shares(np.array([3, 3]), None)
     (array([6, 2, 5]), array([3, 3]))

@@ -1,4 +1,4 @@
-"""Packs STL-10: the unlabelled images as a store, the labelled ones as a target. Pixels become PNG, without loss."""
+"""Packs STL-10: its unlabelled images as a store, the labelled ones as a target, pixels as lossless PNG."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Stl10Report:
     """What was packed.
 
     Args:
-        store: images of the store, 0 where there is none.
-        target: samples of the target by split.
+        store: number of images of the store, 0 where there is none.
+        target: number of samples by split.
         classes: names by label.
-        notes: what a person should know.
+        notes: remarks for people.
     """
 
     store: int
@@ -41,17 +41,17 @@ class Stl10Report:
 def pack_stl10(
     folder: Path, out: Path, *, fold: int | None = None, seed: int = 0, shard_size: int = SHARD_SIZE
 ) -> Stl10Report:
-    """Pack the binary files of ``folder`` as ``out``/store and ``out``/target, which appear together or not at all.
+    """Pack the binary files of ``folder`` as ``out``/store and ``out``/target, atomically.
 
-    Train and val are stratified halves, by the seed, of the labelled train images; test is STL-10's. A key is the part
-    and the image's place in it: ``unlabeled/000017``. Without unlabeled_X.bin there is a target and no store.
+    Train and val are stratified halves of the labelled train images, by ``seed``; test is STL-10's. A key is the part
+    and the image's position in it: ``unlabeled/000017``. Without unlabeled_X.bin there is no store.
 
     Args:
-        fold: take only this one of the predefined folds of train, from 0; test stays whole.
+        fold: use only this one of the predefined folds of train, from 0; test stays whole.
 
     Raises:
-        Misuse: ``out`` holds something or lies in ``folder``; no such folder or fold.
-        ShardError: a file is missing or not of the size or values that STL-10's have; fewer than two train images.
+        Misuse: ``out`` holds files or overlaps ``folder``; no such folder or fold.
+        ShardError: a file is missing or has another size or values than STL-10's; fewer than two train images.
     """
     check_paths(folder, out, shard_size)
     source = locate(folder)
@@ -101,10 +101,10 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """A labelled part, train or test.
+    """The labelled images of train or test.
 
     Args:
-        planes: shape (n, 3, 96, 96), uint8, as stored; `pixels` turns one upright.
+        planes: shape (n, 3, 96, 96), uint8, as stored, i.e. transposed; see `pixels`.
         labels: shape (n,), int64, from 0.
     """
 
@@ -134,10 +134,11 @@ def pixels(planes: UInt8Array) -> UInt8Array:
 
 
 def read_labelled(folder: Path, part: str) -> LabelledPart:
-    """The part "train" or "test".
+    """The images and labels of "train" or "test".
 
     Raises:
-        ShardError: a file is missing, no whole number of images or labels long, or a label is no class's.
+        ShardError: a file is missing, its length is no multiple of an image's, the numbers of images and labels differ,
+            or a label is out of range.
     """
     planes = map_images(folder / f"{part}_X.bin")
     path = folder / f"{part}_y.bin"
@@ -153,23 +154,23 @@ def read_labelled(folder: Path, part: str) -> LabelledPart:
 
 
 def read_unlabelled(folder: Path) -> UInt8Array | None:
-    """The unlabelled images, shape (n, 3, 96, 96), uint8, as stored; None where the file is not there.
+    """The unlabelled images, shape (n, 3, 96, 96), uint8, as stored; None where the file is missing.
 
     Raises:
-        ShardError: it is no whole number of images long.
+        ShardError: its length is no multiple of an image's.
     """
     path = folder / "unlabeled_X.bin"
     return map_images(path) if path.exists() else None
 
 
 def map_images(path: Path) -> UInt8Array:
-    """Map a file of images; nothing is read before it is used.
+    """Memory-map a file of images.
 
     Returns:
-        Shape (n, 3, 96, 96), uint8, n at least 1: channels, columns, rows.
+        Shape (n, 3, 96, 96), uint8, n >= 1: channels, columns, rows.
 
     Raises:
-        ShardError: it is missing, empty, or no whole number of images long.
+        ShardError: it is missing or empty, or its length is no multiple of an image's.
     """
     if not path.is_file():
         raise ShardError("is missing", shard=str(path), todo=_GET)
@@ -193,15 +194,15 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def read_fold(folder: Path, number: int, n_images: int) -> Int64Array:
-    """The train images of one of the predefined folds, int64, sorted.
+    """Train images of one of the predefined folds: shape (n,), int64, sorted.
 
     Args:
         number: a line of fold_indices.txt, from 0.
-        n_images: how many train images there are.
+        n_images: number of train images.
 
     Raises:
         Misuse: there is no fold of that number.
-        ShardError: the file is missing, or the line has something else than indices of different train images.
+        ShardError: the file is missing, or the line is no list of distinct train images.
     """
     path = folder / "fold_indices.txt"
     lines = _text(path).splitlines()

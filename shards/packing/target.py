@@ -1,7 +1,4 @@
-"""Writes a labelled target: a shard set for each of train, val and test, and classes.txt.
-
-Owns the form of the folder and the order inside a split. Which samples are in which split is decided before.
-"""
+"""Writes a labelled target: a folder with a shard set for each of train, val and test, and ``classes.txt``."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ CLASSES = "classes.txt"
 def write_target(
     folder: Path, splits: Mapping[str, Iterable[Sample]], classes: Sequence[str], *, shard_size: int
 ) -> dict[str, int]:
-    """Write the splits as ``folder``/train, /val and /test, and the names of the classes; return samples by split."""
+    """Write the splits to ``folder``/train, /val and /test, and ``classes.txt``; returns the samples of each split."""
     check_class_names(classes, str(folder))
     counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
     write_classes(folder, classes)
@@ -55,12 +52,12 @@ def check_class_names(classes: Sequence[str], place: str) -> None:
 
 
 def shuffled(rows: Int64Array, split: str, seed: int) -> Int64Array:
-    """The rows of a split in the order in which they are written: random, so that neighbours are not of one class."""
+    """The rows of a split in a random order by ``seed``, so that neighbours are not of one class."""
     return rows[permutation(seed, "order of split", SPLITS.index(split), len(rows))]
 
 
 def write_counted(folder: Path, samples: Iterable[Sample], shard_size: int) -> int:
-    """Write a shard set and return how many samples it has."""
+    """Write a shard set; returns its number of samples."""
     numbers = count()
     # zip asks for a number only after it got a sample, so the next number is how many there were.
     write_shards(folder, (sample for sample, _ in zip(samples, numbers)), shard_size=shard_size)

@@ -94,7 +94,7 @@ class CopyTask:
         path = self.folder / shard_name(number)
         with atomic_write_unsynced(path) as file, hashing_writer(file) as writer:
             parts = [_copy_slice(self.root, source_slice, writer) for source_slice in slices]
-            writer.put(END)
+            writer.write(END)
         offsets, sizes, images, members, anew = zip(*parts, strict=True)
         return WrittenShard(
             Shard(path.name, writer.position, writer.headers.hexdigest(), False, writer.borrows),
@@ -175,8 +175,8 @@ def _copy_part(
     if source_slice.prefix is None and not (readable and (member.borrowed or member.kind != FILE)):
         writer.headers.update(buffer[member.header : member.body])
         writer.borrows |= member.kind == HARD_LINK
-        writer.put(buffer[member.header : member.end])
-        writer.put(padding(member.end - member.header))
+        writer.write(buffer[member.header : member.end])
+        writer.write(padding(member.end - member.header))
         return member.body - member.header, False
     if not readable:
         raise ShardError(
@@ -191,7 +191,7 @@ def _copy_part(
         member.name if source_slice.prefix is None else f"{source_slice.prefix}/{member.name}", part.size
     )
     writer.headers.update(head)
-    writer.put(head)
-    writer.put(buffer[part.body : part.body + part.size])
-    writer.put(padding(part.size))
+    writer.write(head)
+    writer.write(buffer[part.body : part.body + part.size])
+    writer.write(padding(part.size))
     return len(head), True

@@ -19,7 +19,7 @@ from shards.io import parquet
 
 
 def read_manifest(path: Path) -> pa.Table:
-    """The table in a Parquet file, with its footer's metadata, or in all Parquet files of a folder, as Spark writes them.
+    """The table in a Parquet file with its footer's metadata, or in all files of a folder, as Spark writes them.
 
     Raises:
         ShardError: there is no such file, or it is not Parquet (truncated, empty, another format).

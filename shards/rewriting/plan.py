@@ -105,11 +105,11 @@ def counts_by_shard(index: Index, outcome: UInt8Array) -> Int64Array:
 
 
 def check_conservation(index: Index, counts: Int64Array, written: Int64Array) -> None:
-    """Check that for each source shard in = kept + pruned + undecodable + imageless + unsafe, counting what was written as kept.
+    """Check that in = kept + pruned + undecodable + imageless + unsafe holds for each source shard.
 
     Args:
         counts: shape (shards, outcomes), as planned.
-        written: shape (shards,): samples of each source shard found in the new index.
+        written: shape (shards,): samples of each source shard in the new index, which count as kept.
 
     Raises:
         ShardError: names the first shard that does not add up, with both numbers.

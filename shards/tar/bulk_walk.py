@@ -51,7 +51,7 @@ class MemberRun(NamedTuple):
 
 
 def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
-    """Yield runs of plain members from byte ``place`` on, each with the bytes of its header blocks, extensions included.
+    """Yield runs of plain members from byte ``place`` on, each with the bytes of its headers, extensions included.
 
     Ends at the first member that is not plain, or after the lookahead.
 
@@ -74,7 +74,7 @@ def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterat
 
 
 def _leading_run(data: UInt8Array, found: Int64Array) -> tuple[MemberRun, memoryview, int]:
-    """The plain members at the beginning of the blocks found, the bytes of their headers, and how many blocks these are."""
+    """The plain members at the beginning of these blocks, the bytes of their headers, and the number of blocks used."""
     blocks = data.take(found, axis=0)
     sound, sizes = _parse_headers(blocks)
     after = found + 1 + (sizes + BLOCK - 1) // BLOCK

@@ -38,7 +38,7 @@ class HashingWriter:
         self._hashed: Future[None] | None = None
         self._synced: Future[None] | None = None
 
-    def put(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Append bytes."""
         done = 0
         while done < len(data):

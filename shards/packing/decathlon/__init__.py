@@ -1,1 +1,1 @@
-"""The Visual Decathlon: annotations, images, results."""
+"""The Visual Decathlon: read its annotations, pack it as store and targets, write predictions in its results format."""

@@ -1,9 +1,9 @@
-"""Reads the annotations of the Visual Decathlon's layout: what a domain's JSON files say of its images, as columns.
+"""Reads and checks the Visual Decathlon's annotations, COCO-like JSON, into columns.
 
-Owns which annotations are believed: ids, names, labels, paths. An annotation is someone else's text: whatever cannot be
-meant is one `ShardError` that names the file. Image files are `decathlon_images`'s.
+The files come from elsewhere: whatever is inconsistent is one `ShardError` that names the file. `images` reads the
+images.
 
-Layout: ``annotations/<domain>_<split>.json``, COCO-like; images in ``data/<domain>/`` or ``data/<domain>.tar``.
+Layout: ``annotations/<domain>_<split>.json``; images in ``data/<domain>/`` or ``data/<domain>.tar``.
 Reference: Rebuffi, Bilen, Vedaldi 2017, Learning multiple visual domains with residual adapters.
 """
 
@@ -33,7 +33,7 @@ _SUFFIX = "|".join(sorted(IMAGE_SUFFIXES))
 
 
 class Category(NamedTuple):
-    """A class: the decathlon's id, and the name."""
+    """A class: the decathlon's id, and its name."""
 
     id: int
     name: str
@@ -44,12 +44,12 @@ class AnnotatedSplit:
     """A split of a domain, images in the order of the JSON.
 
     Args:
-        domain, split: which.
-        source: the JSON file, for messages.
-        files: (n,) string: paths from the root, all different, all below ``data/<domain>/``, with an image's suffix.
-        ids: (n,) int64: the decathlon's image ids, all different.
-        sizes: (n, 2) int64: width and height as annotated, pixels.
-        labels: (n,) int64: places in ``categories``; -1 for an image without annotation.
+        domain, split: names.
+        source: path of the JSON file, for messages.
+        files: shape (n,), string: unique image paths from the root, below ``data/<domain>/``.
+        ids: shape (n,), int64: the decathlon's image ids, unique.
+        sizes: shape (n, 2), int64: annotated width and height, pixels.
+        labels: shape (n,), int64: positions in ``categories``; -1 for an image without annotation.
         categories: by label; their ids may have gaps.
     """
 
@@ -64,10 +64,10 @@ class AnnotatedSplit:
 
 
 def domains(root: Path) -> tuple[str, ...]:
-    """The domains that have annotations for train and val, sorted.
+    """Sorted names of the domains with annotations for both train and val.
 
     Raises:
-        Misuse: ``root`` holds none, or one whose name is no domain's.
+        Misuse: ``root`` has none, or one with a name that no domain may have.
     """
     found = tuple(sorted(set.intersection(*_annotated(root))))
     folder = root / "annotations"
@@ -80,13 +80,13 @@ def domains(root: Path) -> tuple[str, ...]:
 
 
 def with_one_split(root: Path) -> tuple[str, ...]:
-    """The domains that have annotations for one of train and val alone, sorted."""
+    """Sorted names of the domains with annotations for only one of train and val."""
     train, val = _annotated(root)
     return tuple(sorted(train ^ val))
 
 
 def _annotated(root: Path) -> list[set[str]]:
-    """The names of the domains that have annotations, for train and for val."""
+    """Names of the domains that have annotations for train, and for val."""
     folder = root / "annotations"
     return [{path.name.removesuffix(f"_{split}.json") for path in folder.glob(f"*_{split}.json")} for split in SPLITS]
 
@@ -95,7 +95,7 @@ def read_domain(root: Path, domain: str) -> tuple[AnnotatedSplit, AnnotatedSplit
     """Train and val of a domain.
 
     Raises:
-        ShardError: as `read_split`, or the two do not have the same categories.
+        ShardError: as `read_split`, or the two have different categories.
     """
     train, val = (read_split(root, domain, split) for split in SPLITS)
     if train.categories != val.categories:
@@ -106,22 +106,21 @@ def read_domain(root: Path, domain: str) -> tuple[AnnotatedSplit, AnnotatedSplit
 
 
 def read_split(root: Path, domain: str, split: str) -> AnnotatedSplit:
-    """What ``annotations/<domain>_<split>.json`` says.
+    """The content of ``annotations/<domain>_<split>.json``.
 
     Raises:
-        ShardError: the file is missing or no JSON of that form; an id, a path or an annotation that stands there twice;
-            an annotation of an image or a category that is not there; a path that leads out of ``data/<domain>/`` or
-            is no image's.
+        ShardError: the file is missing or no JSON of that form; an id, path or annotation occurs twice; an annotation
+            refers to an image or category that is not listed; a path leaves ``data/<domain>/`` or is no image's.
     """
     path = root / "annotations" / f"{domain}_{split}.json"
     source = str(path)
-    said = _parse_json(path)
-    images = _table(said, "images", _IMAGES, source)
-    categories = _categories(said, source)
+    document = _parse_json(path)
+    images = _table(document, "images", _IMAGES, source)
+    categories = _categories(document, source)
     for name in ("id", "file_name"):
         _check_unique(images[name], f"{name} of images", source)
     _check_files(images["file_name"], domain, source)
-    labels = _labels(_table(said, "annotations", _ANNOTATIONS, source), images["id"], categories, source)
+    labels = _labels(_table(document, "annotations", _ANNOTATIONS, source), images["id"], categories, source)
     sizes = np.stack([images["width"].to_numpy(), images["height"].to_numpy()], axis=1)
     files = images["file_name"].combine_chunks()
     return AnnotatedSplit(domain, split, source, files, images["id"].to_numpy(), sizes, labels, categories)
@@ -137,12 +136,12 @@ def _parse_json(path: Path) -> dict[str, Any]:
         raise ShardError(f"cannot be read ({error.strerror})", shard=str(path)) from error
     try:
         # Fractions stay text: Arrow would round them to ids.
-        said = json.loads(text, object_hook=_known_fields, parse_float=str, parse_constant=_no_number)
+        document = json.loads(text, object_hook=_known_fields, parse_float=str, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ShardError(f"is no JSON: {str(error)[:80]}", shard=str(path)) from error
-    if not isinstance(said, dict):
-        raise ShardError("no annotations", shard=str(path), expected="a JSON object", found=type(said).__name__)
-    return said
+    if not isinstance(document, dict):
+        raise ShardError("no annotations", shard=str(path), expected="a JSON object", found=type(document).__name__)
+    return document
 
 
 def _known_fields(record: dict[str, Any]) -> dict[str, Any]:
@@ -153,9 +152,9 @@ def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-def _table(said: dict[str, Any], name: str, schema: pa.Schema, source: str) -> pa.Table:
-    """A list of records as columns, none of which has a hole."""
-    records = said.get(name)
+def _table(document: dict[str, Any], name: str, schema: pa.Schema, source: str) -> pa.Table:
+    """A list of records as an Arrow table without nulls."""
+    records = document.get(name)
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         found = type(records).__name__ if not isinstance(records, list) else "something else in it"
         raise ShardError(f"no {name}", shard=source, expected="a list of objects", found=found)
@@ -171,8 +170,8 @@ def _table(said: dict[str, Any], name: str, schema: pa.Schema, source: str) -> p
     return table
 
 
-def _categories(said: dict[str, Any], source: str) -> tuple[Category, ...]:
-    table = _table(said, "categories", _CATEGORIES, source)
+def _categories(document: dict[str, Any], source: str) -> tuple[Category, ...]:
+    table = _table(document, "categories", _CATEGORIES, source)
     _check_unique(table["id"], "id of categories", source)
     found = tuple(Category(record["id"], record["name"]) for record in table.to_pylist())
     odd = next((category for category in found if not category.name.isprintable() or not category.name.strip()), None)
@@ -183,7 +182,7 @@ def _categories(said: dict[str, Any], source: str) -> tuple[Category, ...]:
 
 
 def _labels(annotations: pa.Table, ids: pa.ChunkedArray, categories: tuple[Category, ...], source: str) -> Int64Array:
-    """The place in ``categories`` for each image id, -1 where no annotation names it."""
+    """Position in ``categories`` for each image id, shape (n,), int64; -1 where no annotation refers to it."""
     _check_unique(annotations["image_id"], "image_id of annotations", source)
     rows = pc.index_in(annotations["image_id"], ids)
     _check_known(rows, annotations["image_id"], "an annotation names an image that is not in images", source)
@@ -196,7 +195,7 @@ def _labels(annotations: pa.Table, ids: pa.ChunkedArray, categories: tuple[Categ
 
 
 def _check_files(files: pa.ChunkedArray, domain: str, source: str) -> None:
-    """Refuse paths that do not lead to an image below ``data/<domain>/`` by plain names."""
+    """Refuse paths that do not lead to an image below ``data/<domain>/``."""
     name = r"[^/\\\pC]+"
     good = pc.match_substring_regex(files, rf"^data/{re.escape(domain)}/({name}/)*{name}\.(?i:{_SUFFIX})$")
     climbs = pc.match_substring_regex(files, r"(^|/)\.\.?(/|$)")

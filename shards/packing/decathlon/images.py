@@ -1,7 +1,4 @@
-"""The image files that annotations name, out of a domain's folder or straight from its tar; nothing is unpacked.
-
-Owns where a domain's files are and whether they are all there. What is done with their bytes is `pack_decathlon`'s.
-"""
+"""Reads the image files that annotations list, from a domain's folder or straight from its tar, without unpacking."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from shards.packing.decathlon.annotations import AnnotatedSplit
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, Member, walk_runs
 
-#: The bytes of an image's file, by its row in the annotations.
+#: Row of the annotations -> bytes of the image file.
 ImageReader = Callable[[int], bytes]
 
 
@@ -40,10 +37,10 @@ def images_path(root: Path, domain: str) -> Path | None:
 
 @contextmanager
 def open_images(root: Path, split: AnnotatedSplit) -> Iterator[ImageReader]:
-    """Open the files of a split; all of them are there.
+    """Open the images of a split; yields a function from row to bytes.
 
     Raises:
-        ShardError: there is neither folder nor tar, or files are missing in it.
+        ShardError: there is neither folder nor tar, or images are missing in it.
     """
     place = images_path(root, split.domain)
     if place is None:
@@ -61,7 +58,7 @@ def open_images(root: Path, split: AnnotatedSplit) -> Iterator[ImageReader]:
 
 
 def unannotated(root: Path, domain: str, files: set[str]) -> PassedOver:
-    """What the folder of a domain holds besides ``files``, paths from ``root``; nothing where it is a tar."""
+    """What the folder of a domain holds besides ``files`` (paths from ``root``); nothing where it is a tar."""
     place = images_path(root, domain)
     if place is None or not place.is_dir():
         return PassedOver()
@@ -74,7 +71,7 @@ def unannotated(root: Path, domain: str, files: set[str]) -> PassedOver:
 
 
 def _locate_in_tar(buffer: Buffer, split: AnnotatedSplit) -> tuple[Int64Array, Int64Array]:
-    """Body and size in the tar for each file of the split; the body is -1 where the tar does not have it."""
+    """Offset and size in the tar of each image of the split: two arrays (n,), int64; -1 where it is missing."""
     names, bodies, sizes = [pa.array([], pa.string())], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for piece in walk_runs(buffer, split.domain):
         if isinstance(piece, MemberRun):
@@ -94,7 +91,7 @@ def _locate_in_tar(buffer: Buffer, split: AnnotatedSplit) -> tuple[Int64Array, I
 
 
 def _names(names: list[str]) -> pa.StringArray:
-    """Member names as annotations write them; a name that is no UTF-8 is no annotation's."""
+    """Member names as annotations write them; one that is not UTF-8 cannot match any."""
     plain = (name.removeprefix("./") for name in names)
     return pa.array([name.encode("utf-8", "replace").decode() for name in plain], pa.string())
 

@@ -1,8 +1,7 @@
-"""Packs the Visual Decathlon: a source domain's train images as a store, other domains as targets; no byte changes.
+"""Packs the Visual Decathlon: a source domain's train images as a store, other domains as targets; image bytes stay.
 
-Owns which images go where. A key is the image's path below ``data/`` without its extension; beside the image a target's
-sample has its label (``.cls``) and original ids (``.json``), so that results can be handed in. Everything is read and
-checked before anything is written.
+A key is the image's path below ``data/`` without its extension. A sample of a target also has its label (``.cls``) and
+original ids (``.json``), so that results can be handed in. Everything is read and checked before anything is written.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Target(NamedTuple):
 
 @dataclass
 class Findings:
-    """What is noticed on the way: images left out, and images that are not as large as their annotation says."""
+    """Collected on the way: images left out, images of another size than annotated, remarks."""
 
     faults: list[Fault] = field(default_factory=list)
     other_sizes: list[str] = field(default_factory=list)
@@ -84,21 +83,21 @@ def pack_decathlon(
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
 ) -> DecathlonReport:
-    """Pack ``out``/store and ``out``/targets/<domain>, which appear together or not at all.
+    """Pack ``out``/store and ``out``/targets/<domain>, atomically.
 
-    A target's train and val are halves of the domain's train split, its test is the whole val split.
+    Train and val of a target are halves of the domain's train split; its test is the whole val split.
 
     Args:
         root: the folder with ``annotations/`` and ``data/``.
-        targets: domains that become targets; None for all that have annotations and images.
+        targets: domains that become targets; None for all with annotations and images.
         source: the domain whose train images are the store.
-        mix: domains whose train images go into the store as well, but for those that their targets have.
-        labelled: how many images train and val of a domain have together; None for as many as there are.
-        seed: of the halves, and of the order inside a target's split.
+        mix: domains whose train images go into the store as well, except those in their targets.
+        labelled: number of images of a domain in train and val together; None for all there are.
+        seed: of the halves, and of the order inside a split.
 
     Raises:
-        Misuse: ``out`` holds something or lies in ``root``; a domain that is not there, or is source and target.
-        ShardError: annotations that cannot be meant, files that are missing, a train or val without a readable image.
+        Misuse: ``out`` holds files or overlaps ``root``; an unknown domain, or one that is source and target.
+        ShardError: inconsistent annotations, missing files, a train or val without a decodable image.
     """
     check_paths(root, out, shard_size)
     findings = Findings()
@@ -119,7 +118,7 @@ def pack_decathlon(
 def _chosen(
     root: Path, targets: Sequence[str] | None, source: str, mix: Sequence[str], findings: Findings
 ) -> tuple[str, ...]:
-    """The domains that become targets; every domain that is named must be there."""
+    """The domains that become targets; raises `Misuse` for an unknown one."""
     found = decathlon.domains(root)
     for name in (source, *(targets or ()), *mix):
         if name not in found:
@@ -166,7 +165,7 @@ def _stored(
 
 
 def _unnamed_notes(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[str]:
-    """What lies in the folders of the domains and is named by none of their annotations."""
+    """Remarks on files in the domains' folders that no annotation lists."""
     named: dict[str, set[str]] = {}
     for split in splits:
         named.setdefault(split.domain, set()).update(split.files.to_pylist())
@@ -179,7 +178,7 @@ def _unnamed_notes(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[str
 
 
 def _check(root: Path, split: AnnotatedSplit) -> None:
-    """Refuse what would stop the packing half way, or be lost: files missing, a key twice or passed over by readers."""
+    """Refuse in advance what would stop the packing half way or lose images: missing files, repeated or hidden keys."""
     with open_images(root, split):
         pass
     if split_name(f"{split.domain}/x.jpg") is None:
@@ -250,7 +249,7 @@ def _labelled(root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Fin
 def _images(
     root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Findings
 ) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Row, member name and bytes of every image that decodes; what is wrong with the others goes into ``findings``."""
+    """Row, member name and bytes of every image that decodes; the others are reported in ``findings``."""
     keys = keys_of(split.files)
     with open_images(root, split) as body:
         for row in rows.tolist():

@@ -1,7 +1,7 @@
 """Writes predictions in the decathlon's results format: a JSON list of ``{"image_id": ..., "category_id": ...}``.
 
-The original ids stand in the packed target: image ids in the ``.json`` member of every sample, category ids by label in
-``categories.json``. Several domains are one list: join what `results` gives.
+A packed target keeps the original ids: image ids in the ``.json`` member of every sample, category ids by label in
+``categories.json``. Results of several domains are one list: concatenate those of `results`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ def results(target: Path, split: str, predicted: Int64Array) -> list[Result]:
     """The results of one domain.
 
     Args:
-        target: a target that `pack_decathlon` made.
-        split: the one predicted, as a rule "test".
-        predicted: shape (n,), integers: the predicted class, its place in classes.txt, of each sample of the split in
-            its stored order.
+        target: a target made by `pack_decathlon`.
+        split: the one predicted, usually "test".
+        predicted: shape (n,), integers: the predicted label of each sample, in stored order.
 
     Raises:
-        Misuse: not one prediction a sample, or a class that is not there.
+        Misuse: another number of predictions than samples, or a label out of range.
         ShardError: the target has no original ids.
     """
     images, categories = image_ids(target / split), category_ids(target)
@@ -47,7 +46,7 @@ def results(target: Path, split: str, predicted: Int64Array) -> list[Result]:
 
 
 def write_results(path: Path, found: Iterable[Result]) -> None:
-    """Write results, of one domain or of several one after the other, as one JSON list."""
+    """Write the results of one or several domains as one JSON list."""
     write_json(path, list(found))
 
 
