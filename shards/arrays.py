@@ -1,4 +1,4 @@
-"""Types of the numpy arrays that pass between modules. Shapes and units are told by each docstring."""
+"""Types of the numpy arrays that pass between modules. Docstrings give shapes and units."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ PROGRAM = """
 import json, sys
 from shards.errors import NotShards
 from shards.indexing.index import build
-from shards.indexing.members import walked_shard
+from shards.indexing.members import shard_members_by_key
 from shards.io.shard_set import locate, resolve
 def fields(index):
     found = {}
     for shard in index.shards:
-        for key, parts in walked_shard(locate(index.root, shard.path), shard.path).items():
+        for key, parts in shard_members_by_key(locate(index.root, shard.path), shard.path).items():
             found[key] = sorted({*found.get(key, ()), *(part.extension for part, _ in parts)})
     return found
 for line in sys.stdin:

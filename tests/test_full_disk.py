@@ -119,7 +119,7 @@ def test_a_rewrite_names_the_shard(world, tmp_path):
     """Not only the folder."""
     held = world[1]
     table = held.table.select(["shard", "key"])
-    index.pq.write_table(table, tmp_path / "all.parquet")
+    index_file.pq.write_table(table, tmp_path / "all.parquet")
     wanted = read_manifest(tmp_path / "all.parquet")
     for size, name in ((0, "unfinished.json"), (2048, "000000.tar")):
         with no_room(size), pytest.raises(NoSpace, match=rf"{name}: cannot write \(File too large\)"):

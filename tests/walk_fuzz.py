@@ -88,7 +88,7 @@ def _changed(block: bytes, chance: random.Random) -> bytes:
 @contextmanager
 def chains_begin_near() -> Iterator[None]:
     """Let the reading far ahead begin several chains in a tiny tar."""
-    with patch.multiple(header_chain, _AHEAD=8, _APART=4, _NEAR=2):
+    with patch.multiple(header_chain, _MAX_CHAINS=8, _CHAIN_BLOCKS=4, _SEARCH_BLOCKS=2):
         yield
 
 
@@ -105,12 +105,12 @@ Walked = tuple[list[MemberRun | Member], list[Fault], str]
 
 def walked(tar: bytes, runs: Callable[..., Iterator[Any]]) -> Walked:
     """Members, faults and the checksum of all headers, by a walk that takes runs as ``runs`` does."""
-    digest, before = xxhash.xxh3_64(), walk.plain_runs
-    walk.plain_runs = runs  # patch() would take longer than the walk
+    digest, before = xxhash.xxh3_64(), walk.member_runs
+    walk.member_runs = runs  # patch() would take longer than the walk
     try:
         found = list(walk.walk_runs(tar, "x.tar", digest.update))
     finally:
-        walk.plain_runs = before
+        walk.member_runs = before
     parts = [one for one in found if not isinstance(one, Fault)]
     return parts, [one for one in found if isinstance(one, Fault)], digest.hexdigest()
 

@@ -24,7 +24,7 @@ def check_samples(buffer: Buffer, shard: str, samples: list[Sample], wanted: str
         images = {part.start for part in sample.images(wanted)}
         for part in sample.parts:
             is_image = part.start in images
-            # An empty image is told without looking inside.
+            # An empty image is reported by `lint`.
             if part.kind != FILE or (is_image and part.size == 0):
                 continue
             if is_image or part.suffix in SIDECARS:

@@ -140,7 +140,7 @@ def _skip(stream: IO[bytes], shard: str, size: int, position: int) -> None:
 
 @contextmanager
 def open_stream(location: str) -> Iterator[BinaryIO]:
-    """Open a shard, local or remote, as a sequential stream of uncompressed bytes; gzip is told by its magic."""
+    """Open a shard, local or remote, as a sequential stream, decompressed where its magic is gzip's."""
     if remote.is_url(location):
         with remote.open_url(location) as stream:
             yield uncompressed(stream)

@@ -63,13 +63,13 @@ class PassedOver:
         >>> PassedOver(linked_folders=("a",), hidden_files=2, others={".txt": 3}).text()
         '1 linked folder (a), 2 hidden files, 3 .txt'
         """
-        said = [self.left_out()] if self.left_out() else []
+        phrases = [self.left_out()] if self.left_out() else []
         hidden = {"hidden folder": self.hidden_folders, "hidden file": self.hidden_files}
-        said += [f"{count:,} {what}{'s' if count > 1 else ''}" for what, count in hidden.items() if count]
+        phrases += [f"{count:,} {what}{'s' if count > 1 else ''}" for what, count in hidden.items() if count]
         most = Counter(self.others).most_common(SHOWN)
-        said += [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in most]
+        phrases += [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in most]
         rest = sum(self.others.values()) - sum(count for _, count in most)
-        return ", ".join(said + ([f"{rest:,} others"] if rest else []))
+        return ", ".join(phrases + ([f"{rest:,} others"] if rest else []))
 
 
 def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list[str], PassedOver]:
@@ -79,7 +79,7 @@ def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list
     listed, so that its reader fails.
 
     Args:
-        wanted: told a file's name without its folder.
+        wanted: called with a file's name without its folder.
 
     Raises:
         OSError: ``folder`` itself cannot be listed.

@@ -1,8 +1,8 @@
 """Decodes image files to upright 8-bit gray or RGB with Pillow, and encodes PNG. A damaged image is refused whole.
 
-The format is told by content, not by name; of several frames the first counts; EXIF orientation is applied; transparent
-pixels are laid on `BACKGROUND`; deeper gray is scaled to 8 bits; CMYK, palettes and other colours become RGB. Resizing
-and batching are `curate.data.decode`'s.
+The format is recognised by content, not by name; of several frames the first counts; EXIF orientation is applied;
+transparent pixels are laid on `BACKGROUND`; deeper gray is scaled to 8 bits; CMYK, palettes and other colours become
+RGB. Resizing and batching are `curate.data.decode`'s.
 """
 
 from __future__ import annotations

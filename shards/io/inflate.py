@@ -64,7 +64,7 @@ class GzipReader(io.RawIOBase):
             self.damage = str(error)
 
     def _body(self, number: int) -> Iterator[bytes]:
-        """The bytes of one member, and the judgement of its checksum.
+        """The bytes of one member, then the check of its checksum.
 
         Raises:
             EOFError: it ends early.

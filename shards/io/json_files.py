@@ -39,25 +39,25 @@ def parse_json(data: str | bytes) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def version_in(said: Any, form: str) -> int | None:
+def version_in(document: Any, form: str) -> int | None:
     """The version of a file of ours; None where it is of another format, or says none.
 
     Args:
-        said: what the JSON text says.
+        document: what the JSON text says.
         form: the format that is expected.
     """
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return None
-    named, version = said.get("format"), said.get("version")
+    named, version = document.get("format"), document.get("version")
     if named in (None, form):
         return version if type(version) is int else None
     return named if version is None and type(named) is int else None
 
 
-def convert(said: Any, kind: type[T]) -> T:
+def convert(document: Any, kind: type[T]) -> T:
     """What a JSON text says as ``kind``: a dataclass, a TypedDict or a type with bounds; further fields are ignored.
 
     Raises:
         ValueError: a field is missing, of another type or out of its bounds; the message says which.
     """
-    return msgspec.convert(said, kind)
+    return msgspec.convert(document, kind)

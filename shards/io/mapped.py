@@ -1,8 +1,8 @@
 """A whole shard as one buffer of uncompressed bytes, for random access, wherever it is stored.
 
-A local tar is memory-mapped. A gzip (told by its magic) or remote shard is copied once to an unnamed temporary file,
-which is mapped, so that memory use stays small. Sequential reads are `shards.io.byte_ranges`'; the maps themselves, and
-SIGBUS, `shards.io.bus_error`'s.
+A local tar is memory-mapped. A gzip (recognised by its magic) or remote shard is copied once to an unnamed temporary
+file, which is mapped, so that memory use stays small. Sequential reads are `shards.io.byte_ranges`'; the maps
+themselves, and SIGBUS, `shards.io.bus_error`'s.
 """
 
 from __future__ import annotations

@@ -81,26 +81,26 @@ def _in_processes(task: Callable[[Item], Result], items: Sequence[Item], n_proce
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         with processes.starting_workers(fresh=True):
-            heard, told = context.Pipe(duplex=False)
-            stack.enter_context(heard)
-            stack.enter_context(told)
-            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=init_worker, initargs=(told,))
+            received, reports = context.Pipe(duplex=False)
+            stack.enter_context(received)
+            stack.enter_context(reports)
+            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=init_worker, initargs=(reports,))
             stack.callback(pool.shutdown, cancel_futures=True)
             results = pool.map(task, items)
         try:
             with processes.awaiting_workers():
                 yield from results
         except ShardError:
-            if heard.poll():
-                raise heard.recv() from None
+            if received.poll():
+                raise received.recv() from None
             raise
 
 
-def init_worker(told: Connection) -> None:
+def init_worker(reports: Connection) -> None:
     """Initializer of a pool process.
 
     Args:
-        told: pipe on which it reports a shard that was truncated while it was read, before it exits.
+        reports: pipe on which it reports a shard that was truncated while it was read, before it exits.
     """
     processes.init_worker()
-    bus_error.install_handler(told.send)
+    bus_error.install_handler(reports.send)

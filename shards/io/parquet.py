@@ -65,16 +65,16 @@ def read_metadata(path: Path, todo: str) -> dict[bytes, bytes]:
         return dict(pq.read_metadata(path).metadata or {})
 
 
-def json_metadata(said: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
+def json_metadata(read_metadata: dict[bytes, bytes] | None, key: bytes, path: Path, todo: str) -> dict[str, Any] | None:
     """The JSON object under a key of a file's metadata; None where the key is missing.
 
     Raises:
         Damaged: it is no JSON object.
     """
-    if key not in (said or {}):
+    if key not in (read_metadata or {}):
         return None
     try:
-        value = parse_json((said or {})[key])
+        value = parse_json((read_metadata or {})[key])
     except ValueError as error:
         raise Damaged("its footer cannot be read", shard=str(path), found=str(error)[:80], todo=todo) from error
     if not isinstance(value, dict):
@@ -137,8 +137,8 @@ def _damage_as_error(path: Path, todo: str, what: str = "Parquet file") -> Itera
     except (FileNotFoundError, PermissionError, UnicodeEncodeError, ShardError):  # its name may be no UTF-8
         raise
     except Exception as error:  # of a damaged file the reader raises nearly anything: KeyError, UnicodeDecodeError ...
-        said = _first_line(error) if path.stat().st_size else "0 bytes"
-        raise Damaged(f"not a whole {what}", shard=str(path), found=said, todo=todo) from error
+        found = _first_line(error) if path.stat().st_size else "0 bytes"
+        raise Damaged(f"not a whole {what}", shard=str(path), found=found, todo=todo) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -78,9 +78,9 @@ def pack_target(
 ) -> PackReport:
     """Pack folders, one a class, as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
-    ``out`` appears whole or not at all. Labels number the sorted class names. Each class is split by itself, at random by
-    ``seed``, with at least one image in every split whose share is not 0. A sample is the image and a ``.cls`` member; its
-    order inside the split is random.
+    ``out`` appears whole or not at all. Labels number the sorted class names. Each class is split by itself, at random
+    by ``seed``, with at least one image in every split whose share is not 0. A sample is the image and a ``.cls``
+    member; its order inside the split is random.
 
     Args:
         split: shares of train, val and test; their sum is 1.

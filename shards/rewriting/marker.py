@@ -107,9 +107,9 @@ def _is_marker(marker: dict[str, Any]) -> bool:
         return False
 
 
-def _has_fields(said: dict[str, Any], kinds: Mapping[str, type]) -> bool:
+def _has_fields(fields: dict[str, Any], kinds: Mapping[str, type]) -> bool:
     """Whether an object has these fields, each of exactly this type; further ones are allowed."""
-    return all(type(said[name]) is kind for name, kind in kinds.items())
+    return all(type(fields[name]) is kind for name, kind in kinds.items())
 
 
 def _checksum(marker: dict[str, Any]) -> str:
@@ -170,8 +170,8 @@ def check_output_folder(folder: Path) -> None:
 
 def write_marker(folder: Path, marker: dict[str, Any]) -> None:
     """Write ``curated.json`` with its own checksum, then delete ``unfinished.json``."""
-    said = {"version": FORMAT_VERSION, **marker}
-    write_json(folder / MARKER, {**said, "checksum": _checksum(said)})
+    fields = {"version": FORMAT_VERSION, **marker}
+    write_json(folder / MARKER, {**fields, "checksum": _checksum(fields)})
     forget_beginning(folder)
 
 

@@ -77,9 +77,9 @@ def _dali_name(shard: str) -> str:
 
 
 def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator[str]:
-    said = {shard["name"]: shard for shard in marker["shards"]} | marker["files"]
-    found = map_shards(partial(_hashes_of, folder), list(said), workers)
-    for (name, expected), has in zip(said.items(), found, strict=True):
+    recorded = {shard["name"]: shard for shard in marker["shards"]} | marker["files"]
+    found = map_shards(partial(_hashes_of, folder), list(recorded), workers)
+    for (name, expected), has in zip(recorded.items(), found, strict=True):
         if has is None:
             yield f"{name}: is missing"
         elif has.bytes != expected["bytes"]:

@@ -50,8 +50,8 @@ class MemberRun(NamedTuple):
     ends: Int64Array
 
 
-def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
-    """Yield runs of plain members from byte ``place`` on, each with the bytes of its headers, extensions included.
+def member_runs(buffer: bytes | mmap.mmap, offset: int, n_headers: int) -> Iterator[tuple[MemberRun, memoryview]]:
+    """Yield runs of plain members from byte ``offset`` on, each with the bytes of its headers, extensions included.
 
     Ends at the first member that is not plain, or after the lookahead.
 
@@ -60,9 +60,9 @@ def member_runs(buffer: bytes | mmap.mmap, place: int, n_headers: int) -> Iterat
     """
     data, done = blocks_of(buffer), 0
     found = (
-        _header_blocks_ahead(buffer, data, place // BLOCK)
+        _header_blocks_ahead(buffer, data, offset // BLOCK)
         if n_headers >= MAX_LOOKAHEAD
-        else _header_blocks(buffer, place, n_headers)
+        else _header_blocks(buffer, offset, n_headers)
     )
     while done < len(found):
         # Few enough at a time for their headers to stay in the processor's cache.
@@ -110,14 +110,14 @@ def decode_names(fields: UInt8Array) -> list[str]:
     return names if len(names) == len(raw) else [name.decode("utf-8", "surrogateescape") for name in raw]
 
 
-def _header_blocks(buffer: bytes | mmap.mmap, place: int, max_headers: int) -> Int64Array:
+def _header_blocks(buffer: bytes | mmap.mmap, offset: int, max_headers: int) -> Int64Array:
     """Numbers of up to ``max_headers`` blocks to which the size fields lead; not validated yet."""
     places = []
     # What `int` rejects, `_parse_headers` rejects, too: such a block stands last, and ends the run.
     with suppress(ValueError):
         for _ in range(max_headers):
-            places.append(place)
-            place += BLOCK + (int(buffer[place + 124 : place + 135], 8) + BLOCK - 1 & -BLOCK)
+            places.append(offset)
+            offset += BLOCK + (int(buffer[offset + 124 : offset + 135], 8) + BLOCK - 1 & -BLOCK)
     found = np.array(places, np.int64)
     return found[: _n_leading_true((found >= 0) & (found <= len(buffer) - BLOCK))] // BLOCK
 
@@ -126,7 +126,7 @@ def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: UInt8Array, first: int
     """As `_header_blocks` but far ahead, along many chains at once, up to the first that does not meet the next."""
     beginnings = guess_headers(data, first)
     steps = follow_chains(data, beginnings[:-1], beginnings[1:])
-    found = steps.places[steps.chains < _n_leading_true(steps.arrived)]
+    found = steps.numbers[steps.chains < _n_leading_true(steps.arrived)]
     return found if len(found) else _header_blocks(buffer, first * BLOCK, MAX_LOOKAHEAD)
 
 

@@ -98,16 +98,16 @@ def pax_records(data: bytes) -> Records:
         BadHeader: a record's length does not hold.
     """
     records: Records = {}
-    place = 0
-    while place < len(data) and data[place]:
-        space = data.find(b" ", place, place + 20)
-        digits = data[place:space]
+    offset = 0
+    while offset < len(data) and data[offset]:
+        space = data.find(b" ", offset, offset + 20)
+        digits = data[offset:space]
         if space < 0 or not digits.isdigit():
             raise BadHeader("PAX record without a length")
-        end = place + int(digits)
+        end = offset + int(digits)
         keyword, equals, value = data[space + 1 : end - 1].partition(b"=")
         if end > len(data) or end <= space or not equals or data[end - 1] != 0x0A:
             raise BadHeader(f"PAX record of {int(digits)} bytes does not end where it says")
         records[keyword.decode("utf-8", "surrogateescape")] = value
-        place = end
+        offset = end
     return records

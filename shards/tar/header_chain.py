@@ -64,7 +64,7 @@ def header_blocks(blocks: Blocks, first: Int64Array, counts: Int64Array) -> Bloc
     steps = follow_chains(blocks, first, stops)
     if not steps.arrived.all() or _may_set_a_size(blocks, steps):
         return None
-    return blocks.take(concatenated_ranges(steps.places, steps.counts), axis=0)
+    return blocks.take(concatenated_ranges(steps.numbers, steps.counts), axis=0)
 
 
 def _may_set_a_size(blocks: Blocks, steps: ChainedHeaders) -> bool:
@@ -74,7 +74,7 @@ def _may_set_a_size(blocks: Blocks, steps: ChainedHeaders) -> bool:
         return False
     return (
         b" size="
-        in blocks.take(concatenated_ranges(steps.places[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
+        in blocks.take(concatenated_ranges(steps.numbers[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
     )
 
 
@@ -84,13 +84,13 @@ class ChainedHeaders(NamedTuple):
     Args:
         arrived: shape (chains,), bool: whether a chain leads exactly to its end.
         chains: shape (n,), int64: the chain of each header.
-        places: shape (n,), int64: the number of its block.
+        numbers: shape (n,), int64: the number of its block.
         counts: shape (n,), int64: its blocks; those of an extension header include its body.
     """
 
     arrived: BoolArray
     chains: Int64Array
-    places: Int64Array
+    numbers: Int64Array
     counts: Int64Array
 
 
@@ -100,22 +100,22 @@ def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> Chain
     Args:
         first, stops: shape (chains,), int64, block numbers; ``first < stops <= len(blocks)``.
     """
-    chains, places, arrived = np.arange(len(first)), first, np.zeros(len(first), np.bool_)
-    steps = [(chains[:0], places[:0], places[:0])]
+    chains, numbers, arrived = np.arange(len(first)), first, np.zeros(len(first), np.bool_)
+    steps = [(chains[:0], numbers[:0], numbers[:0])]
     while chains.size:
-        fields = blocks[:, 124:157][places]
+        fields = blocks[:, 124:157][numbers]
         size, sound = _parse_sizes(fields[:, :12])
         kind = _KINDS[fields[:, 32]]
         n_body = -(-size // BLOCK)
-        after, stop = places + 1 + n_body, stops[chains]
+        after, stop = numbers + 1 + n_body, stops[chains]
         sound &= (kind > 0) & ((kind != _BODILESS) | (size == 0)) & (after <= stop)
         n_blocks = np.where(kind == _EXTENSION, 1 + n_body, 1)
         if not sound.all():
-            chains, places, n_blocks, after, stop = (x[sound] for x in (chains, places, n_blocks, after, stop))
-        steps.append((chains, places, n_blocks))
+            chains, numbers, n_blocks, after, stop = (x[sound] for x in (chains, numbers, n_blocks, after, stop))
+        steps.append((chains, numbers, n_blocks))
         goes_on = after < stop
         arrived[chains[~goes_on]] = True
-        chains, places = chains[goes_on], after[goes_on]
+        chains, numbers = chains[goes_on], after[goes_on]
     found = [np.concatenate(column) for column in zip(*steps, strict=True)]
     order = np.argsort(found[0], kind="stable")
     return ChainedHeaders(arrived, *(column[order] for column in found))
@@ -140,7 +140,7 @@ def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -
     Args:
         blocks, first, counts: as in `header_blocks`.
     """
-    headers = blocks.take(follow_chains(blocks, first, first + counts).places, axis=0)
+    headers = blocks.take(follow_chains(blocks, first, first + counts).numbers, axis=0)
     own = headers[_KINDS[headers[:, 156]] != _EXTENSION]
     # GNU headers keep times where ustar keeps the beginning of a long name.
     is_ustar = (own[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1, keepdims=True)

@@ -40,7 +40,7 @@ _SPARSE = "GNU.sparse."
 
 
 class Member(NamedTuple):
-    """One member and its place; all offsets are bytes of the uncompressed tar.
+    """One member; all offsets are bytes of the uncompressed tar.
 
     Args:
         name: the full name, decoded as UTF-8 with ``surrogateescape``.
@@ -66,7 +66,7 @@ class Member(NamedTuple):
 class _Walk:
     """State of a walk: the offset of the next block, and what extension headers have set so far."""
 
-    place: int = 0
+    offset: int = 0
     start: int | None = None
     own: Records = field(default_factory=dict)
     common: Records = field(default_factory=dict)
@@ -110,12 +110,12 @@ def walk_runs(
 ) -> Iterator[MemberRun | Member | Fault]:
     """`walk`, with consecutive plain members as one `MemberRun`: many times faster."""
     state = _Walk()
-    while state.place + BLOCK <= len(buffer):
-        before = state.place
+    while state.offset + BLOCK <= len(buffer):
+        before = state.offset
         yield from _next_runs(buffer, state, on_header)
-        if state.place > before:
+        if state.offset > before:
             continue
-        block = buffer[state.place : state.place + BLOCK]
+        block = buffer[state.offset : state.offset + BLOCK]
         if not any(block[:8]) and not any(block):
             if state.start is not None:
                 detail = f"an extension header without a member at byte {state.start}"
@@ -130,9 +130,9 @@ def walk_runs(
             if state.after_end != before:
                 yield Fault("corrupt-header", shard, None, before, f"{error} at byte {before}")
             state.forget()
-            state.place = next_header(buffer, max(state.place, before + BLOCK))
-            # Whether an end marker stands behind the damage cannot be told from a body's zeros.
-            state.n_end_blocks = 2 if state.place >= len(buffer) else 0
+            state.offset = next_header(buffer, max(state.offset, before + BLOCK))
+            # Whether an end marker stands behind the damage cannot be known: a body may hold zeros.
+            state.n_end_blocks = 2 if state.offset >= len(buffer) else 0
             continue
         if found is not None:
             state.n_after_end += state.after_end is not None and isinstance(found, Member)
@@ -142,27 +142,27 @@ def walk_runs(
 
 def _next_runs(buffer: Buffer, state: _Walk, on_header: Callable[[BytesLike], object]) -> Iterator[MemberRun]:
     """The plain members that come next; none while an extension header is pending."""
-    if state.start is not None or state.common or buffer[state.place + 156] not in PLAIN_TYPES:
+    if state.start is not None or state.common or buffer[state.offset + 156] not in PLAIN_TYPES:
         return
     n_members = 0
-    for run, header_bytes in member_runs(buffer, state.place, state.run_length):
+    for run, header_bytes in member_runs(buffer, state.offset, state.run_length):
         on_header(header_bytes)
         n_members += len(run.names)
-        state.place, state.n_end_blocks = int(run.ends[-1]), 0
+        state.offset, state.n_end_blocks = int(run.ends[-1]), 0
         state.n_after_end += len(run.names) if state.after_end is not None else 0
         yield run
     state.run_length = next_lookahead(state.run_length, n_members)
 
 
-def next_header(buffer: Buffer, place: int) -> int:
-    """Offset of the first valid header at or after ``place``; the buffer's length where there is none."""
-    while place + BLOCK <= len(buffer):
+def next_header(buffer: Buffer, offset: int) -> int:
+    """Offset of the first valid header at or after ``offset``; the buffer's length where there is none."""
+    while offset + BLOCK <= len(buffer):
         # Nearly every block of a body fails on these few bytes.
-        if buffer[place + 148 : place + 156].strip(b" 01234567\0") == b"" and buffer[place + 150]:
-            block = buffer[place : place + BLOCK]
+        if buffer[offset + 148 : offset + 156].strip(b" 01234567\0") == b"" and buffer[offset + 150]:
+            block = buffer[offset : offset + BLOCK]
             if headers.checksum_holds(block) and is_header(block):
-                return place
-        place += BLOCK
+                return offset
+        offset += BLOCK
     return len(buffer)
 
 
@@ -178,22 +178,22 @@ def is_header(block: bytes) -> bool:
 def _step(
     buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[BytesLike], object]
 ) -> Member | Fault | None:
-    """Take one header: an extension is remembered, a member is returned, and the place moves past either.
+    """Parse one header and move past it: an extension goes into the state, a member is returned.
 
     Raises:
         BadHeader: what an extension says cannot be.
     """
     if header.type in _EXTENSIONS:
         return _take_extension(buffer, shard, state, header, on_header)
-    said = {**state.common, **state.own} if state.common else state.own
-    member = _member(buffer, state, header, said)
+    records = {**state.common, **state.own} if state.common else state.own
+    member = _member(buffer, state, header, records)
     have = len(buffer) - member.body
     if have < member.size:
-        state.place, state.n_end_blocks = len(buffer), 2
+        state.offset, state.n_end_blocks = len(buffer), 2
         state.forget()
         return _truncated(shard, member.name, member.header, f"({max(have, 0)} of {member.size} bytes)")
-    on_header(buffer[state.place : member.body])
-    state.place = member.end
+    on_header(buffer[state.offset : member.body])
+    state.offset = member.end
     state.forget()
     return member
 
@@ -201,74 +201,74 @@ def _step(
 def _take_extension(
     buffer: Buffer, shard: str, state: _Walk, header: Header, on_header: Callable[[BytesLike], object]
 ) -> Fault | None:
-    body = state.place + BLOCK
+    body = state.offset + BLOCK
     if header.size > MAX_EXTENSION_BYTES:
         raise BadHeader(f"extension header of {header.size} bytes")
     end = body + header.size + -header.size % BLOCK
     if end > len(buffer):
-        place, state.place, state.n_end_blocks = state.place, len(buffer), 2
-        return _truncated(shard, "an extension header", place, f"({len(buffer) - body} of {header.size} bytes)")
+        offset, state.offset, state.n_end_blocks = state.offset, len(buffer), 2
+        return _truncated(shard, "an extension header", offset, f"({len(buffer) - body} of {header.size} bytes)")
     data = buffer[body : body + header.size]
-    # Where it cannot be understood, the walk goes on behind it: nothing is read twice.
-    place, state.place = state.place, end
+    # Set first, so that where the extension is invalid the walk resumes after it.
+    offset, state.offset = state.offset, end
     if header.type == b"g":
-        # A record with an empty value takes back what an earlier global header said.
+        # A record with an empty value revokes that of an earlier global header.
         state.common = {**state.common, **_common(data)}
     else:
-        said = _known_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
-        state.own = {**said, **state.own}
-        state.start = place if state.start is None else state.start
-    on_header(buffer[place:end])
+        records = _known_records(data) if header.type in (b"x", b"X") else _long_name(header.type, data)
+        state.own = {**records, **state.own}
+        state.start = offset if state.start is None else state.start
+    on_header(buffer[offset:end])
     return None
 
 
 def _known_records(data: bytes) -> Records:
-    """The few records of a PAX header that say something of a member here, however many it has."""
-    records = headers.pax_records(data)
-    said = {keyword: records[keyword] for keyword in _KNOWN_RECORDS if keyword in records}
-    return said | {_SPARSE: b""} if any(keyword.startswith(_SPARSE) for keyword in records) else said
+    """The records of a PAX header that are read here, and a mark where any other says that the member is sparse."""
+    stored = headers.pax_records(data)
+    known = {keyword: stored[keyword] for keyword in _KNOWN_RECORDS if keyword in stored}
+    return known | {_SPARSE: b""} if any(keyword.startswith(_SPARSE) for keyword in stored) else known
 
 
 def _common(data: bytes) -> Records:
-    said = _known_records(data)
-    longest = max(map(len, said.values()), default=0)
+    records = _known_records(data)
+    longest = max(map(len, records.values()), default=0)
     if longest > MAX_GLOBAL_NAME:
         raise BadHeader(f"global header with a name of {longest} bytes")
-    return said
+    return records
 
 
 def _long_name(kind: bytes, data: bytes) -> Records:
     return {"path" if kind == b"L" else "linkpath": headers.until_nul(data)}
 
 
-def _member(buffer: Buffer, state: _Walk, header: Header, said: Records) -> Member:
-    """Join a header with what its extensions say. An empty value means: as the header has it."""
-    name = said.get("GNU.sparse.name") or said.get("path") or header.name
-    link = said.get("linkpath") or header.link
-    size = _pax_size(said["size"]) if said.get("size") else header.size
+def _member(buffer: Buffer, state: _Walk, header: Header, records: Records) -> Member:
+    """The member of a header and its extension records. An empty value stands for the header's own."""
+    name = records.get("GNU.sparse.name") or records.get("path") or header.name
+    link = records.get("linkpath") or header.link
+    size = _pax_size(records["size"]) if records.get("size") else header.size
     kind = _KINDS.get(header.type, OTHER)
     if header.type == b"\0" and name.endswith(b"/"):
         kind = FOLDER  # v7 has no type for folders
-    elif kind == FILE and _SPARSE in said:
+    elif kind == FILE and _SPARSE in records:
         kind = SPARSE
     if kind == FOLDER or header.type in _WITHOUT_BODY:
         size = 0
-    body = state.place + BLOCK
+    body = state.offset + BLOCK
     if header.type == b"S":
-        body = _past_sparse_map(buffer, state.place)
+        body = _past_sparse_map(buffer, state.offset)
     end = min(body + size + -size % BLOCK, len(buffer))
-    first = state.place if state.start is None else state.start
+    first = state.offset if state.start is None else state.start
     borrowed = any(state.common.get(word) and not state.own.get(word) for word in ("path", "linkpath", "size"))
     text = name.rstrip(b"/") if kind == FOLDER else name
     return Member(_decode_name(text), kind, first, body, size, end, _decode_name(link), borrowed)
 
 
-def _past_sparse_map(buffer: Buffer, place: int) -> int:
+def _past_sparse_map(buffer: Buffer, offset: int) -> int:
     """The end of an old GNU sparse header, whose map may go on in blocks of its own."""
-    more, place = buffer[place + 482], place + BLOCK
-    while more and place + BLOCK <= len(buffer):
-        more, place = buffer[place + 504], place + BLOCK
-    return place
+    more, offset = buffer[offset + 482], offset + BLOCK
+    while more and offset + BLOCK <= len(buffer):
+        more, offset = buffer[offset + 504], offset + BLOCK
+    return offset
 
 
 def _pax_size(value: bytes) -> int:
@@ -281,32 +281,32 @@ def _decode_name(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _truncated(shard: str, name: str, place: int, how_much: str) -> Fault:
+def _truncated(shard: str, name: str, offset: int, how_much: str) -> Fault:
     split = split_name(name)
     key = None if split is None else storable(split[0])
-    return Fault("truncated", shard, key, place, f"truncated in {storable(name)} {how_much}")
+    return Fault("truncated", shard, key, offset, f"truncated in {storable(name)} {how_much}")
 
 
 def _skip_zeros(buffer: Buffer, state: _Walk) -> None:
     """Skip a run of zero blocks, and note whether something follows it."""
-    first, length = state.place, BLOCK
-    while state.place < len(buffer):
-        chunk = buffer[state.place : state.place + length]
+    first, length = state.offset, BLOCK
+    while state.offset < len(buffer):
+        chunk = buffer[state.offset : state.offset + length]
         n_zeros = len(chunk) - len(chunk.lstrip(b"\0"))
-        state.place += n_zeros
+        state.offset += n_zeros
         if n_zeros < len(chunk):
             break
         length = min(2 * length, 1 << 20)  # never much more than there are zeros
-    n_blocks = (state.place - first) // BLOCK
+    n_blocks = (state.offset - first) // BLOCK
     state.n_end_blocks = n_blocks
-    if state.place < len(buffer):
-        state.place = first + n_blocks * BLOCK
-        state.after_end = state.place if state.after_end is None else state.after_end
+    if state.offset < len(buffer):
+        state.offset = first + n_blocks * BLOCK
+        state.after_end = state.offset if state.after_end is None else state.after_end
     state.forget()
 
 
 def _end_faults(buffer: Buffer, shard: str, state: _Walk) -> Iterator[Fault]:
-    rest = len(buffer) - state.place
+    rest = len(buffer) - state.offset
     if len(buffer) % BLOCK and rest == 0 and state.n_end_blocks == 0:
         detail = f"ends inside the padding of its last member ({len(buffer)} bytes)"
         yield Fault("truncated", shard, None, len(buffer), detail)
@@ -315,8 +315,8 @@ def _end_faults(buffer: Buffer, shard: str, state: _Walk) -> Iterator[Fault]:
         what = f"{state.n_after_end} more members in" if state.n_after_end else "no member in"
         detail = f"goes on after its end marker: {what} {len(buffer) - state.after_end} bytes"
         yield Fault("data-after-end", shard, None, state.after_end, detail)
-    if rest > 0 and any(buffer[state.place :]):
-        yield Fault("truncated", shard, None, state.place, f"ends inside a header at byte {state.place}")
+    if rest > 0 and any(buffer[state.offset :]):
+        yield Fault("truncated", shard, None, state.offset, f"ends inside a header at byte {state.offset}")
     elif state.n_end_blocks < 2:
         found = "no end-of-archive marker" if state.n_end_blocks == 0 else "one end block in place of two"
         yield Fault("no-end-marker", shard, None, len(buffer), f"{found}: it may be cut")

@@ -231,7 +231,7 @@ from pathlib import Path
 import numpy as np
 from shards.indexing import index
 from shards.io import parallel, shard_set
-from shards.stream import images
+from shards.stream import image_batches
 folder = Path(sys.argv[1])
 def sleep(item):
     (folder / str(os.getpid())).touch()
@@ -242,7 +242,7 @@ if __name__ == "__main__":
         list(parallel.map_shards(sleep, range(4), 2))
     else:
         found, _ = index.build(shard_set.resolve(folder / "store"))
-        list(images(found, [np.arange(2)] * 8, sleep, workers=2))
+        list(image_batches(found, [np.arange(2)] * 8, sleep, workers=2))
 """
 
 
