@@ -27,7 +27,7 @@ from curate.runs import checkpoint
 from curate.stats import cd_diagram
 from curate.types import EpochReport
 from shards.errors import NoSpace
-from shards.indexing import domains, index, index_file
+from shards.indexing import domains, index_file
 from shards.io.json_files import write_json
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.rewriting import exports
