@@ -83,16 +83,7 @@ def store_faults(
     certain = all(len(found) == recorded[number] for number, found in broken.items())
     for found in broken.values():
         outcome[found] = UNDECODABLE
-    expected = plan.counts_by_shard(store, outcome)
-    lines = [dict(zip(OUTCOMES, line)) | {"in": sum(line)} for line in expected.tolist()]
-    for number, found in broken.items():
-        # Some that do not decode may not have been known for it, and count as pruned.
-        most = len(found)
-        if recorded[number] <= most:
-            lines[number] |= {
-                "undecodable": int(recorded[number]),
-                "pruned": lines[number]["pruned"] + most - int(recorded[number]),
-            }
+    counts = _expected_counts(store, outcome, broken, recorded)
     size = marker["shard_size"]
     yield from _differences(
         [
@@ -100,7 +91,7 @@ def store_faults(
             *(("source.counts", name, "no such shard") for name in source.keys() - {s.path for s in store.shards}),
             *(
                 (f"source.counts, {shard.path}", source.get(shard.path), line)
-                for shard, line in zip(store.shards, lines)
+                for shard, line in zip(store.shards, counts)
             ),
             ("shard_size", size, size if _same_shards(made, store, rows, size) else "shards of another size"),
             (
@@ -112,6 +103,25 @@ def store_faults(
     )
     if certain:
         yield from _differences([("plan", marker["plan"], plan_hash(store, outcome, size, renamed))])
+
+
+def _expected_counts(
+    store: Index, outcome: UInt8Array, broken: dict[int, Int64Array], recorded: Int64Array
+) -> list[dict[str, int]]:
+    """``in`` and every outcome, for each shard of the store.
+
+    Args:
+        outcome: shape (rows,): codes of `plan.OUTCOMES`.
+        broken: rows left out that do not decode, by shard number.
+        recorded: shape (shards,): how many of these the marker counts as undecodable.
+    """
+    lines = [dict(zip(OUTCOMES, line)) | {"in": sum(line)} for line in plan.counts_by_shard(store, outcome).tolist()]
+    for number, found in broken.items():
+        # Not all of them need have been known to be undecodable; the others were counted as pruned.
+        known, unknown = int(recorded[number]), len(found) - int(recorded[number])
+        if unknown >= 0:
+            lines[number] |= {"undecodable": known, "pruned": lines[number]["pruned"] + unknown}
+    return lines
 
 
 def _differences(lines: list[Recorded]) -> Iterator[str]:
