@@ -21,7 +21,7 @@ from torch import Tensor
 from curate.config.catalogue import ENCODERS, parse_encoder
 from curate.config.schema import MachineConfig
 from curate.data.decode import Decoder, to_pixels
-from curate.data.image_store import ImageStore, Shelf, default_workers
+from curate.data.image_store import ImageStore, Shelf
 from curate.data.photos import Photos
 from curate.data.target import names_of
 from curate.errors import Misuse
@@ -36,6 +36,7 @@ from shards.indexing.index import Index
 from shards.io import remote
 from shards.io.images import ImageError, decode
 from shards.io.locks import locked
+from shards.io.parallel import default_workers
 
 #: Images a pass; a batch never spans two shards, so that a shard's features do not depend on what was done before.
 BATCH = 256

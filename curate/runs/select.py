@@ -20,7 +20,6 @@ from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig
 from curate.config.schema import RunConfig
 from curate.data.decode import Decoder
-from curate.data.image_store import default_workers
 from curate.data.target import TargetIndex, is_labelled, load_split, names_of, open_target
 from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
@@ -36,6 +35,7 @@ from curate.selection.base import Features, Scores, Vectors
 from curate.training import engine
 from curate.types import Beliefs, EpochReport, Floats, Mask, Stamp
 from shards.indexing.index import Index
+from shards.io.parallel import default_workers
 from shards.store import open_index
 
 
