@@ -6,72 +6,75 @@ from pathlib import Path
 
 from shards.errors import Misuse
 from shards.indexing import drift, index_file
-from shards.indexing import index as shard_index
+from shards.indexing.index import Index, build, select_shards
 from shards.io import remote
-from shards.io import shard_set as names
+from shards.io.shard_set import ShardSet, resolve
 from shards.rewriting import marker
 
 
 def open_index(
     spec: str,
-    place: Path | None = None,
+    index_path: Path | None = None,
     workers: int = 1,
     image: str | None = None,
-    made_at: Path | None = None,
+    cache_path: Path | None = None,
     allow_pipe: bool = False,
-) -> shard_index.Index:
-    """The index of exactly the shards that were named, checked against them.
+) -> Index:
+    """The index of exactly the shards that ``spec`` names, checked against them.
 
-    An index of more shards than these gives the part that holds them; a folder names every shard in it.
+    Looks for ``index_path``, else for ``index.parquet`` in the shards' folder, else for ``cache_path``; where there is
+    none, the shards are indexed. An index of further shards is cut down to those named; a folder names every shard in
+    it.
 
     Args:
         spec: folder, tar, brace pattern, list file or URL.
-        place: the index, where it is not in the shards' folder.
+        index_path: the index file, where it is not in the shards' folder.
         workers: processes that read headers.
-        image: extension of the image; an index that is there must go by it.
-        made_at: where an index that has to be made is kept, and looked for; None keeps it in memory. Never the store.
+        image: extension of the image, which an existing index must have, too.
+        cache_path: where an index that had to be built is saved; None keeps it in memory. Never in the store.
         allow_pipe: whether ``spec``, or a local list that it names, may name a command.
 
     Raises:
-        ShardError: no shards, a damaged index, an index of other shards, or shards that changed or came since they
-            were indexed.
-        Misuse: the index goes by another image.
+        ShardError: no shards, a damaged index, an index of other shards, or shards that changed or were added since
+            they were indexed.
+        Misuse: the index has another image.
         Unfinished: a curated folder without its marker.
     """
-    shard_set = names.resolve(spec, allow_pipe=allow_pipe)
-    local = not remote.is_url(shard_set.root)
-    if local:
-        marker.refuse_unfinished(Path(shard_set.root))
-    beside = [Path(shard_set.root) / index_file.FILE_NAME] if local else []
-    for candidate in [place] if place else [*beside, *([made_at] if made_at else [])]:
-        if not place and not candidate.is_file():
-            continue
-        load = index_file.load_moved if candidate == made_at and not place else index_file.load
-        held = load(candidate, shard_set.root)
-        index = _named_in(held, spec, shard_set)
-        _refuse_other_image(index, image, candidate)
-        drift.check_unchanged(index, workers=workers)
+    shards = resolve(spec, allow_pipe=allow_pipe)
+    if not remote.is_url(shards.root):
+        marker.refuse_unfinished(Path(shards.root))
+    path = index_path or _existing_index(shards, cache_path)
+    if path is None:
+        index, _ = build(shards, workers=workers, image=image)
+        if cache_path:
+            index_file.save(index, cache_path)
         return index
-    index, _ = shard_index.build(shard_set, workers=workers, image=image)
-    if made_at:
-        index_file.save(index, made_at)
+    load = index_file.load_moved if path == cache_path and not index_path else index_file.load
+    index = _select(load(path, shards.root), spec, shards)
+    _refuse_other_image(index, image, path)
+    drift.check_unchanged(index, workers=workers)
     return index
 
 
-def _named_in(index: shard_index.Index, spec: str, shard_set: names.ShardSet) -> shard_index.Index:
-    """The part of an index that ``spec`` names; shards that it names and that are gone stay, for `drift` to find."""
+def _existing_index(shards: ShardSet, cache_path: Path | None) -> Path | None:
+    beside = None if remote.is_url(shards.root) else Path(shards.root) / index_file.FILE_NAME
+    return next((path for path in (beside, cache_path) if path and path.is_file()), None)
+
+
+def _select(index: Index, spec: str, shards: ShardSet) -> Index:
+    """The part of an index that ``spec`` names; shards that are named and gone stay in it, for `drift` to report."""
     indexed = [shard.path for shard in index.shards]
     if not remote.is_pipe(spec) and (spec.endswith("/") or Path(spec).is_dir()):
-        return shard_index.select_shards(index, [*indexed, *sorted(set(shard_set.paths) - set(indexed))])
-    gone = set(shard_set.missing) & set(indexed)
-    return shard_index.select_shards(index, [*shard_set.paths, *sorted(gone)])
+        return select_shards(index, [*indexed, *sorted(set(shards.paths) - set(indexed))])
+    gone = set(shards.missing) & set(indexed)
+    return select_shards(index, [*shards.paths, *sorted(gone)])
 
 
-def _refuse_other_image(index: shard_index.Index, image: str | None, place: Path) -> None:
+def _refuse_other_image(index: Index, image: str | None, path: Path) -> None:
     if image is None:
         return
     held = {str(name) for name in index.table["image"].unique().to_pylist() if name is not None}
     others = sorted(name for name in held if image.lower() not in (name, name.rpartition(".")[2]))
     if others or not held:
         found = f"takes {others[0]} as the image" if others else "knows no image"
-        raise Misuse(f"--image {image}: the index {place} {found}; make one with `curate index --image {image}`")
+        raise Misuse(f"--image {image}: the index {path} {found}; make one with `curate index --image {image}`")

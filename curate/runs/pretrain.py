@@ -98,7 +98,7 @@ def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
     """The passes over the store that ``steps`` steps begin."""
     place = Path(config.index) if config.index else None
     allowed = config.machine.allow_pipe
-    index = open_index(config.store, place, image=config.image, made_at=out / "index.parquet", allow_pipe=allowed)
+    index = open_index(config.store, place, image=config.image, cache_path=out / "index.parquet", allow_pipe=allowed)
     batch = resolve(config, labelled=True).train.batch
     a_pass = -(-len(trainable(fresh_examples(index))) // batch)
     return max(1, -(-steps // max(1, a_pass)))

@@ -85,7 +85,7 @@ def _prepare(config: RunConfig, out: Path, said: Progress) -> Selection:
     resolved = resolve(config, labelled=target is None or is_labelled(target))
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
     place = Path(config.index) if config.index else None
-    index = open_index(config.store, place, workers, config.image, made_at=out / "index.parquet")
+    index = open_index(config.store, place, workers, config.image, cache_path=out / "index.parquet")
     examples = fresh_examples(index)
     for note in [*(target.notes if target else ()), *store_notes(resolved, examples)]:
         said.note(note)

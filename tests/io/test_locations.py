@@ -89,10 +89,10 @@ class TestIndexes:
 
     def test_the_index_a_run_keeps_serves_its_store_where_that_is_now(self, tmp_path: Path) -> None:
         put(tmp_path, "s/0.tar", THREE)
-        before = open_index(str(tmp_path / "s"), made_at=tmp_path / "kept.parquet")
+        before = open_index(str(tmp_path / "s"), cache_path=tmp_path / "kept.parquet")
         kept = (tmp_path / "kept.parquet").read_bytes()
         (tmp_path / "s").rename(tmp_path / "moved")
-        after = open_index(str(tmp_path / "moved"), made_at=tmp_path / "kept.parquet")
+        after = open_index(str(tmp_path / "moved"), cache_path=tmp_path / "kept.parquet")
         assert (after.fingerprint, after.root) == (before.fingerprint, str(tmp_path / "moved"))
         assert (tmp_path / "kept.parquet").read_bytes() == kept
 

@@ -241,7 +241,7 @@ def usual_taps(run: Path) -> list[str]:
 def store_of(run: Path, config: ReadyConfig) -> Index:
     """The index of the store that a run was of."""
     place = Path(config.index) if config.index else None
-    return open_index(config.store, place, made_at=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
+    return open_index(config.store, place, cache_path=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
 
 
 def make_subset(place: Place, cell: Subset) -> Result:
