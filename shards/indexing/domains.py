@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards.arrays import BoolArray
 from shards.errors import Misuse, ShardError
 from shards.indexing.index import Index
+from shards.indexing.key_join import join_keys
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
 
@@ -114,23 +114,17 @@ def _read(path: Path) -> pa.Table:
 
 
 def _align(index: Index, table: pa.Table, path: Path) -> Domains:
-    column = table["domain"].combine_chunks().dictionary_encode()
-    names, codes = tuple(column.dictionary.to_pylist()), column.indices.to_numpy()
-    lines = pa.table({**_identity(table), "line": np.arange(len(table))})
-    rows = pa.table({**_identity(index.table), "row": np.arange(len(index))})
-    found = rows.join(lines, ["shard", "key"], join_type="left outer").sort_by("row")
-    if found["line"].null_count:
-        unknown = found.filter(found["line"].is_null())
+    rows, lines = join_keys(index.table, table)
+    unknown = rows[lines < 0]
+    if len(unknown):
+        first = int(unknown[0])
         raise ShardError(
             f"{path.name} has no domain for {len(unknown)} samples of the store, the first of them this",
-            shard=unknown["shard"][0].as_py(),
-            key=unknown["key"][0].as_py(),
+            shard=index.table["shard"][first].as_py(),
+            key=index.table["key"][first].as_py(),
             todo="write it for the shards as they are",
         )
-    if len(found) > len(index):
+    if len(rows) > len(index):
         raise ShardError("a sample has two domains", shard=str(path), todo="write every sample once")
-    return Domains(names, np.asarray(codes[found["line"].to_numpy()], np.int32))
-
-
-def _identity(table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    return {name: pc.cast(table[name], pa.large_string()) for name in ("shard", "key")}
+    column = table["domain"].combine_chunks().dictionary_encode()
+    return Domains(tuple(column.dictionary.to_pylist()), np.asarray(column.indices.to_numpy()[lines], np.int32))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.indexing.index import Index
+from shards.indexing.key_join import join_keys
 from shards.io import parquet
 
 
@@ -139,24 +140,17 @@ def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: 
 
 def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Int64Array:
     """The row number of each (shard, key)."""
-    lines = pa.table({"shard": shard, "key": key, "line": np.arange(len(key))})
-    held = pa.table(
-        {
-            "shard": index.table["shard"].cast(pa.large_string()),
-            "key": index.table["key"].cast(pa.large_string()),
-            "row": np.arange(len(index.table)),
-        }
-    )
-    found = lines.join(held, ["shard", "key"], join_type="left outer").sort_by("line")
-    if found["row"].null_count:
-        unknown = found.filter(found["row"].is_null())
+    _, rows = join_keys(pa.table({"shard": shard, "key": key}), index.table)
+    unknown = np.flatnonzero(rows < 0)
+    if unknown.size:
+        line = int(unknown[0])
         raise ShardError(
-            f"manifest names {len(unknown)} samples that the store has not, the first in line {unknown['line'][0]}",
-            shard=unknown["shard"][0].as_py(),
-            key=unknown["key"][0].as_py(),
+            f"manifest names {len(unknown)} samples that the store has not, the first in line {line}",
+            shard=shard[line].as_py(),
+            key=key[line].as_py(),
             todo="shards are named relative to the root of the store, as in its index.parquet",
         )
-    return np.asarray(found["row"].to_numpy(), dtype=np.int64)
+    return rows
 
 
 def _check_once(rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
