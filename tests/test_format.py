@@ -1,4 +1,4 @@
-"""FORMAT.md says what the code does: its tables and its example are held against real output."""
+"""The page on the formats of shards says what the code does: its tables and its example against real output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import shards
 from shards.faults import KINDS
 from shards.indexing.index import SCHEMA, build
 from shards.indexing.index_file import load, save
@@ -15,7 +14,7 @@ from shards.io.shard_set import resolve
 from shards.rewriting import marker
 from shards.tar.writer import write_shards
 
-TEXT = (Path(shards.__file__).parent / "FORMAT.md").read_text("utf-8")
+TEXT = (Path(__file__).resolve().parents[1] / "docs" / "formats" / "shards.md").read_text("utf-8")
 
 
 def section(title: str) -> str:

@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: Verbs with parts of their own.
 GROUPS = ("pack", "reproduce")
-PAGES = ["README.md", "CHANGELOG.md", "curate/METHOD.md", "curate/ledger/LEDGER.md", "shards/FORMAT.md"]
+PAGES = [
+    *("README.md", "CHANGELOG.md", "docs/method.md", "docs/formats/ledger.md", "docs/formats/shards.md"),
+]
 
 
 def blocks(language):

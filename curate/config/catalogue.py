@@ -118,7 +118,7 @@ class NetworkSpec:
     pretext: str | None = None
 
 
-#: The signal as the paper has it: raw, and every option of ours off (METHOD.md section 4).
+#: The signal as the paper has it: raw, and every option of ours off (docs/method.md section 4).
 PAPER_SIGNAL: Options = {
     "eta": 10.0,
     "eta_scale": "raw",
@@ -160,7 +160,7 @@ METHODS: Registry[MethodSpec] = Registry(
         "bdw": MethodSpec("curate.methods.bdw:Bdw", inapplicable=(_NO_DISTANCES, _NO_SELECTION)),
         "dw": MethodSpec(
             "curate.methods.dw:Dw",
-            # Of the paper's DW neither eta nor its unit is published; these work on its VAE (METHOD.md).
+            # Of the paper's DW neither eta nor its unit is published; these work on its VAE (docs/method.md).
             defaults={"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0},
             inapplicable=(
                 ({"meta_momentum": 0.0}, "the paper's DW has none"),

@@ -117,7 +117,7 @@ class MetaConfig:
 
 @dataclass(frozen=True)
 class BeliefConfig:
-    """How the meta-gradient moves the beliefs (METHOD.md)."""
+    """How the meta-gradient moves the beliefs (docs/method.md)."""
 
     eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1; dw 0.1).")
     eta_scale: str | None = option(
@@ -234,7 +234,7 @@ GROUPS: dict[str, type] = {
     "machine": MachineConfig,
 }
 
-#: Paper mode (METHOD.md): the paper's constants, and every option of ours off; by method in
+#: Paper mode (docs/method.md): the paper's constants, and every option of ours off; by method in
 #: `curate.config.defaults.paper`.
 PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE}
 

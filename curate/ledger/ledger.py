@@ -2,7 +2,7 @@
 
 Owns the columns and their types, the partitions' place in the run folder, and reading them back: one epoch, all of
 them, or the last state of every example. Judges nothing and trains nothing: values, masses and masks come from the
-caller (`pruner` computes them). The format is described, with queries, in LEDGER.md.
+caller (`pruner` computes them). The format is described, with queries, in docs/formats/ledger.md.
 """
 
 from __future__ import annotations

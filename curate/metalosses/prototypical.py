@@ -1,4 +1,4 @@
-"""Prototypical episodes: K ways, N shots, Q queries a way (Snell, Swersky, Zemel 2017; METHOD.md section 3)."""
+"""Prototypical episodes: K ways, N shots, Q queries a way (Snell, Swersky, Zemel 2017; docs/method.md section 3)."""
 
 from __future__ import annotations
 

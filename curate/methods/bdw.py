@@ -1,6 +1,6 @@
 """BetaDataWeighter: every image has a Beta(a, b) belief about its weight, moved through one draw an epoch.
 
-`log a` and `log b` descend the signal by the implicit gradient of the draw (METHOD.md section 2). With momentum on
+`log a` and `log b` descend the signal by the implicit gradient of the draw (docs/method.md section 2). With momentum on
 them (section 9) a row coasts on its last velocity until it is seen again; that is computed when the row is read
 (`coast`), never by a pass over all rows a step.
 """

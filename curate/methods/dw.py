@@ -1,4 +1,4 @@
-"""DataWeighter: every image has a point weight in [0, 1] that descends the signal (METHOD.md section 5).
+"""DataWeighter: every image has a point weight in [0, 1] that descends the signal (docs/method.md section 5).
 
 All weights start at 0, so the first epoch trains nothing but what weight decay moves; its meta-gradients lift the
 images that would help.

@@ -1,6 +1,6 @@
 """NN-Weighter: an image weighs the less the farther it is from the nearest of the target's training images.
 
-The distances come ready (`curate.runs.target_distances`); here they become weights (METHOD.md section 5).
+The distances come ready (`curate.runs.target_distances`); here they become weights (docs/method.md section 5).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class StagedNet(TappedNetwork):
 
 
 class Vae(TappedNetwork):
-    """The paper's VAE: pixels - hidden - latent - hidden - pixels, ReLU inside, tanh at the end (METHOD.md)."""
+    """The paper's VAE: pixels - hidden - latent - hidden - pixels, ReLU inside, tanh at the end (docs/method.md)."""
 
     def __init__(self, pixels: int, hidden: int, latent: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The VAE's negative evidence lower bound, summed over pixels (Kingma, Welling 2014; METHOD.md section 6)."""
+"""The VAE's negative evidence lower bound, summed over pixels (Kingma, Welling 2014; docs/method.md section 6)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from curate.models.networks import Network
 
 
 class Rotation:
-    """All four rotations of an image are in the batch and share its one weight (METHOD.md section 2)."""
+    """All four rotations of an image are in the batch and share its one weight (docs/method.md section 2)."""
 
     couples = False
 

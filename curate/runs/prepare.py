@@ -246,7 +246,8 @@ def _distances(
     far = squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
     middle = float(np.exp(-config.neighbours.nn_beta * np.median(far[rows])))
     if not 0.1 <= middle <= 0.9:
-        notes.append(f"--nn-beta {config.neighbours.nn_beta:g}: the median image weighs {middle:.3g}; see METHOD.md")
+        beta = config.neighbours.nn_beta
+        notes.append(f"--nn-beta {beta:g}: the median image weighs {middle:.3g}; see docs/method.md")
     return far
 
 

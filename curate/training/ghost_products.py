@@ -2,7 +2,7 @@
 
 There <u, grad L_i> is a sum over the layers: what the layer would give for image i with u in place of its parameters,
 times the gradient of L_i by the layer's output. Both factors lie in the backward pass that is made anyway, so no
-gradient of a single image is ever formed (METHOD.md section 2). Weights enter in the parameters' gradient alone:
+gradient of a single image is ever formed (docs/method.md section 2). Weights enter in the parameters' gradient alone:
 nothing is divided by them, and they may be 0.
 
 With batch norm in training mode every L_i depends on the whole batch, and this would be wrong: `refusal` says so.

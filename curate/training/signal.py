@@ -1,4 +1,4 @@
-"""From the raw meta-gradient of a batch to the signal that moves the beliefs (METHOD.md section 10).
+"""From the raw meta-gradient of a batch to the signal that moves the beliefs (docs/method.md section 10).
 
 Order of a step: the mean square of the raw finite h enters the scale; the reference is subtracted; the scale divides.
 Everything stays on the device. All off (raw, none, 0) the signal is h itself.

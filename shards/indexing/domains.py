@@ -97,11 +97,11 @@ def load(index: Index) -> Domains:
 
 
 def _read(path: Path) -> pa.Table:
-    todo = f"write it again: columns {', '.join(SCHEMA.names)}, as FORMAT.md says"
+    todo = f"write it again: columns {', '.join(SCHEMA.names)}, as docs/formats/shards.md says"
     try:
         table = parquet.read_table(path, todo, what="file of domains")
     except FileNotFoundError as error:
-        todo = "`curate pack idx` and `pack decathlon` write one; see FORMAT.md"
+        todo = "`curate pack idx` and `pack decathlon` write one; see docs/formats/shards.md"
         raise ShardError("no domains are on record for this store", shard=str(path), todo=todo) from error
     footer = parquet.json_metadata(table.schema.metadata, _FOOTER, path, todo)
     if footer is None:

@@ -62,7 +62,7 @@ def test_reconstruction_defaults_are_the_papers():
 
 @pytest.mark.parametrize(("options", "eta"), [({"eta_scale": "raw"}, 10.0), ({}, 1.0), ({"eta": 0.3}, 0.3)])
 def test_eta_follows_its_unit_unless_given(options, eta):
-    """10 for a raw signal, 1 for one in units of its size (METHOD.md)."""
+    """10 for a raw signal, 1 for one in units of its size (docs/method.md)."""
     assert resolve(given_options(**options), labelled=True).belief.eta == eta
 
 

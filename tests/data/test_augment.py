@@ -117,7 +117,7 @@ def test_normalise_is_the_formula():
 
 
 def test_mean_and_deviation_of_a_half_reach_from_minus_one_to_one():
-    """What the VAE's tanh can draw (METHOD.md)."""
+    """What the VAE's tanh can draw (docs/method.md)."""
     ends = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
     assert normalise(ends, (0.5,), (0.5,)).flatten().tolist() == pytest.approx([-1.0, 1.0])
 

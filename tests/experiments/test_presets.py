@@ -1,4 +1,4 @@
-"""The paper's targets: the sizes and episodes of METHOD.md sections 3 and 7, and what an unknown set gets."""
+"""The paper's targets: the sizes and episodes of docs/method.md sections 3 and 7, and what an unknown set gets."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_rows_are_the_grid_and_what_stands_beside_it(done: tuple[Path, dict[str,
     assert said["set"] == STL10
     by_name = {row["row"]: row for row in said["rows"]}
     assert [by_name["bdw-100-0.5-0.25"][key] for key in ("eta", "rho", "lam")] == [100.0, 0.5, 0.25]
-    # The paper's rows as METHOD.md quotes them.
+    # The paper's rows as docs/method.md quotes them.
     assert by_name["bdw-100-0.5-0.25"]["paper"] == {"finetuned": 66.11, "pruned": 83.56, "seconds": 53931}
     assert by_name["uniform"]["paper"] == {"finetuned": 68.19, "pruned": 0.0, "seconds": 21093}
     assert by_name["bdw-authors"]["paper"] is None

@@ -1,4 +1,4 @@
-"""LEDGER.md is true: its row is a real one, and every query in it runs on a run folder (Spark's apart)."""
+"""The page on the ledger is true: its row is a real one, and its queries give what was put into the run folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from curate.ledger import ledger, pruner
 from curate.types import Beliefs, Stamp
 
-PAGE = (Path(ledger.__file__).parent / "LEDGER.md").read_text(encoding="utf-8")
+FORMATS = Path(__file__).resolve().parents[2] / "docs" / "formats"
+PAGE = (FORMATS / "ledger.md").read_text(encoding="utf-8")
 LAM, RHO = 0.25, 0.5
 
 

@@ -134,7 +134,7 @@ def test_an_episode_is_support_then_queries_way_by_way():
     seed=st.integers(0, 99),
 )
 def test_support_and_queries_are_disjoint_and_of_the_stated_sizes(sizes, ways, shots, queries, seed):
-    """A class of n gives min(N, n - 1) shots and min(Q, n - shots) queries (METHOD.md)."""
+    """A class of n gives min(N, n - 1) shots and min(Q, n - shots) queries (docs/method.md)."""
     labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     config = MetaConfig(ways=ways, shots=shots, queries=queries)
     members = usable_classes(labels, config)

@@ -34,7 +34,7 @@ def test_resolving_twice_changes_nothing(name):
 
 
 def test_dw_has_defaults_of_its_own():
-    """METHOD.md: recent, eta 0.1, lam 0, the bar at zero; a raw signal has the paper's eta; what is given wins."""
+    """docs/method.md: recent, eta 0.1, lam 0, the bar at zero; a raw signal has the paper's eta; what is given wins."""
     found = settled("dw")
     assert (found.belief.eta_scale, found.belief.eta, found.belief.reference) == ("recent", 0.1, "none")
     assert (found.prune.lam, found.prune.rho) == (0.0, 0.5)

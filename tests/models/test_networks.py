@@ -82,7 +82,7 @@ def test_group_norm_leaves_no_batch_norm():
 
 
 def test_the_vae_is_the_papers():
-    """pixels - hidden - latent - hidden - pixels with ReLU and tanh (METHOD.md), written out by hand."""
+    """pixels - hidden - latent - hidden - pixels with ReLU and tanh (docs/method.md), written out by hand."""
     net = network("vae", 6, "grey", hidden=5, latent=2)
     x, noise = images(3, 6, 1), torch.randn(3, 2, generator=torch.Generator().manual_seed(2))
     w = {name: value.detach() for name, value in net.named_parameters()}

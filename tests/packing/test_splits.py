@@ -42,7 +42,7 @@ def test_classes_give_as_evenly_as_they_can(counts: list[int], size: int) -> Non
 
 
 def test_the_papers_sizes_are_equal_numbers_of_every_class() -> None:
-    """GTSRB is uneven, and 2,150 is 43 x 50: 25 + 25 a class (METHOD.md section 7)."""
+    """GTSRB is uneven, and 2,150 is 43 x 50: 25 + 25 a class (docs/method.md section 7)."""
     found = np.repeat(np.arange(43), 60 + 10 * np.arange(43))
     for half in split_train_val(found, 2_150, seed=0):
         assert np.bincount(found[half]).tolist() == [25] * 43

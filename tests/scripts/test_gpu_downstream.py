@@ -40,7 +40,7 @@ def test_the_check_ends_within_six_minutes() -> None:
 
 
 def test_the_sizes_are_the_papers() -> None:
-    """ResNet-18, 84 of 96 px, 32 images in four rotations, 10-way 10-shot with 10 queries (METHOD.md sections 3, 4)."""
+    """ResNet-18, 84 of 96 px, 32 images in four rotations, 10-way 10-shot with 10 queries (docs/method.md 3, 4)."""
     part = load(ROOT / "scripts" / "gpu_parts_downstream.py")
     from curate.experiments.tables import presets, protocols
 

@@ -1,4 +1,4 @@
-"""Each option of the signal alone, against a few lines of numpy over a sequence of steps (METHOD.md)."""
+"""Each option of the signal alone, against a few lines of numpy over a sequence of steps (docs/method.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How large tables 2 and 3 are made: images, network, epochs and fine-tuning of each ``--scale``.
 
-Facts only; `paper` is as printed (METHOD.md sections 4, 7 and 9), the other two are what two CPU cores can do.
+Facts only; `paper` is as printed (docs/method.md sections 4, 7 and 9), the other two are what two CPU cores can do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The target data sets of the paper's Tables 2 and 3: sizes and episode shapes (METHOD.md sections 3 and 7).
+"""The target data sets of the paper's Tables 2 and 3: sizes and episode shapes (docs/method.md sections 3 and 7).
 
 Facts only. How an episode is drawn from classes with few images is `metalosses.prototypical`'s; names are those of the
 Visual Decathlon, and "stl10".

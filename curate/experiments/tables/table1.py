@@ -2,7 +2,7 @@
 
 The source is unlabelled training images of three sets; the target has held-out images of one. Every method trains the
 same network with the same engine, one epoch of each in turn in one process, so that what slows the machine slows all
-alike (METHOD.md section 6).
+alike (docs/method.md section 6).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from curate.stats import plots
 from shards.io.json_files import write_json
 from shards.packing.idx import Limits, read_split
 
-#: The authors' own configuration of this experiment (METHOD.md section 9); DW's eta is not published.
+#: The authors' own configuration of this experiment (docs/method.md section 9); DW's eta is not published.
 BDW: Options = {
     "method": "bdw",
     "eta_scale": "raw",

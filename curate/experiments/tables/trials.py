@@ -33,7 +33,7 @@ from shards.indexing import domains
 from shards.io.json_files import parse_json
 from shards.store import open_index
 
-#: The configuration in the authors' code for STL-10 (METHOD.md section 9), a row of its own beside the paper's.
+#: The configuration in the authors' code for STL-10 (docs/method.md section 9), a row of its own beside the paper's.
 AUTHORS: Options = {**PAPER, "eta": 1.0, "meta_momentum": 0.9, "lam": 0.1, "rho": 0.5}
 #: Why a training ended before its last epoch.
 NOTHING_LEFT, DIVERGED = "nothing left", "diverged"
