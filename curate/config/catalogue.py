@@ -156,6 +156,7 @@ _UNTRAINED = (
 METHODS: Registry[MethodSpec] = Registry(
     "method",
     "curate.methods",
+    MethodSpec,
     {
         "bdw": MethodSpec("curate.methods.bdw:Bdw", inapplicable=(_NO_DISTANCES, _NO_SELECTION)),
         "dw": MethodSpec(
@@ -295,6 +296,7 @@ def parse_encoder(text: str) -> tuple[str, str]:
 PRETEXTS: Registry[PretextSpec] = Registry(
     "pretext",
     "curate.pretexts",
+    PretextSpec,
     {
         "rotation": PretextSpec(
             "curate.pretexts.rotation:Rotation.of",
@@ -326,6 +328,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
 META_LOSSES: Registry[MetaLossSpec] = Registry(
     "meta-loss",
     "curate.meta_losses",
+    MetaLossSpec,
     {
         "prototypical": MetaLossSpec("curate.metalosses.prototypical:Prototypical.of", needs_labels=True),
         "self-supervised": MetaLossSpec("curate.metalosses.self_supervised:SelfSupervised.of", is_pretext=True),
@@ -335,6 +338,7 @@ META_LOSSES: Registry[MetaLossSpec] = Registry(
 NETWORKS: Registry[NetworkSpec] = Registry(
     "network",
     "curate.networks",
+    NetworkSpec,
     {
         "resnet18": NetworkSpec("curate.models.networks:resnet", "ResNet-18"),
         "resnet34": NetworkSpec("curate.models.networks:resnet", "ResNet-34"),

@@ -15,7 +15,7 @@ from curate.config.catalogue import (
     method_spec,
     parse_encoder,
 )
-from curate.config.resolved import ResolvedConfig, ResolvedTrain, settled
+from curate.config.resolved import ResolvedConfig, ResolvedTrain, settled, unsettled
 from curate.config.schema import GROUPS, PAPER, RunConfig, TrainConfig
 from curate.errors import Misuse
 
@@ -63,7 +63,11 @@ def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
     Raises:
         Misuse: a value out of its range or two that exclude each other, with what to do.
     """
-    resolved = settled(_filled(config, labelled))
+    filled = _filled(config, labelled)
+    if missing := unsettled(filled):  # of a pretext from outside: ours have them all
+        options = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise Misuse(f"{options}: no default for --pretext {config.pretext}; give it, or let the pretext have it")
+    resolved = settled(filled)
     check(resolved, labelled)
     return resolved
 

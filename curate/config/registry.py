@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from curate.errors import CurateError, Misuse
@@ -32,11 +32,12 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[S]):
     Args:
         kind: what the names are, for messages, as the option that takes them: ``method``.
         group: of the entry points that add rows.
+        row: the type of a row.
         rows: the built-in ones.
     """
 
-    def __init__(self, kind: str, group: str, rows: Mapping[str, S]) -> None:
-        self.kind, self.group = kind, group
+    def __init__(self, kind: str, group: str, row: type[S], rows: Mapping[str, S]) -> None:
+        self.kind, self.group, self.row = kind, group, row
         self._rows: dict[str, S] = dict(rows)
         self._complete = False
 
@@ -76,14 +77,32 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[S]):
     def _all(self) -> dict[str, S]:
         """The rows, those of installed packages included; these are looked for once."""
         if not self._complete:
-            self._complete = True
-            for point in entry_points(group=self.group):
-                try:
-                    spec = point.load()
-                except Exception as error:  # whatever a stranger's module raises when it is imported
-                    raise CurateError(f"plug-in {point.name} ({point.value}): cannot be loaded ({error})") from error
-                self.register(point.name, spec)
+            self._complete = True  # at once: a plug-in may ask for names while it is imported
+            try:
+                for point in entry_points(group=self.group):
+                    self._add(point)
+            except Exception:
+                self._complete = False
+                raise
         return self._rows
+
+    def _add(self, point: EntryPoint) -> None:
+        """The row of an installed package.
+
+        Raises:
+            CurateError: it cannot be imported, is no row, or has the name of another.
+        """
+        whose = f"plug-in {point.name} ({point.value})"
+        try:
+            spec = point.load()
+        except Exception as error:  # whatever a stranger's module raises when it is imported
+            raise CurateError(f"{whose}: cannot be loaded ({error}); mend or uninstall its package") from error
+        if not isinstance(spec, self.row):
+            found = type(spec).__name__
+            raise CurateError(f"{whose}: is a {found}, no {self.row.__name__}; mend or uninstall its package")
+        if self._rows.get(point.name, spec) != spec:
+            raise CurateError(f"{whose}: there is a {self.kind} {point.name} already; rename or uninstall it")
+        self._rows[point.name] = spec
 
 
 def _imported(kind: str, name: str, place: str) -> Callable[..., Any]:

@@ -102,20 +102,30 @@ class ReadyConfig(ResolvedConfig):
     images: MeasuredImages
 
 
+_GROUPS: dict[str, type[Any]] = {
+    "images": ResolvedImages,
+    "network": ResolvedNetwork,
+    "train": ResolvedTrain,
+    "meta": ResolvedMeta,
+    "belief": ResolvedBelief,
+    "prune": ResolvedPrune,
+}
+
+
 def settled(config: RunConfig) -> ResolvedConfig:
     """``config`` in the types that have no None; every default must be filled in."""
-    return _as(
-        ResolvedConfig,
-        replace(
-            config,
-            images=_as(ResolvedImages, config.images),
-            network=_as(ResolvedNetwork, config.network),
-            train=_as(ResolvedTrain, config.train),
-            meta=_as(ResolvedMeta, config.meta),
-            belief=_as(ResolvedBelief, config.belief),
-            prune=_as(ResolvedPrune, config.prune),
-        ),
-    )
+    groups = {group: _as(kind, getattr(config, group)) for group, kind in _GROUPS.items()}
+    return _as(ResolvedConfig, replace(config, **groups))
+
+
+def unsettled(config: RunConfig) -> list[str]:
+    """The options that no default has filled in, though a run needs them."""
+    return [
+        name
+        for group, kind in _GROUPS.items()
+        for name in kind.__annotations__
+        if getattr(getattr(config, group), name) is None
+    ]
 
 
 def ready(config: ResolvedConfig, mean: tuple[float, ...], deviation: tuple[float, ...]) -> ReadyConfig:
