@@ -70,7 +70,7 @@ if __name__ == "__main__":
     run = curate.run(
         "data/store",
         "data/target",
-        out="run",
+        out="run-contrast",
         meta_loss="contrast",
         size=16,
         crop=16,

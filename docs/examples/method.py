@@ -52,7 +52,7 @@ if __name__ == "__main__":
     run = curate.run(
         "data/store",
         "data/target",
-        out="run",
+        out="run-sign",
         method="sign",
         pretext="reconstruction",
         meta_loss="self-supervised",

@@ -33,5 +33,7 @@ if __name__ == "__main__":
 
     pack_digits(Path("data"))
     curate.register_network("plain", plain_convolutions, title=SPEC.title)
-    net = curate.pretrain("data/store", out="net", network="plain", size=16, crop=16, width=8, epochs=1, workers=0)
+    net = curate.pretrain(
+        "data/store", out="net-plain", network="plain", size=16, crop=16, width=8, epochs=1, workers=0
+    )
     print(net.network())

@@ -43,5 +43,5 @@ def pack_digits(out: Path) -> None:
 if __name__ == "__main__":
     import shards
 
-    pack_digits(Path("digits"))
-    print(shards.open_index("digits/store").table.slice(0, 3).to_pandas())
+    pack_digits(Path("data"))
+    print(shards.open_index("data/store").table.slice(0, 3).to_pylist())

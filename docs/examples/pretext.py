@@ -56,6 +56,6 @@ if __name__ == "__main__":
     pack_digits(Path("data"))
     curate.register_pretext("upside-down", UpsideDown, outputs=SPEC.outputs, defaults=SPEC.defaults)
     net = curate.pretrain(
-        "data/store", out="net", pretext="upside-down", size=16, crop=16, width=4, epochs=1, workers=0
+        "data/store", out="net-upside-down", pretext="upside-down", size=16, crop=16, width=4, epochs=1, workers=0
     )
     print(net.metrics()[-1]["pretext_loss"])

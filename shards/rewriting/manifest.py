@@ -18,6 +18,9 @@ from shards.indexing.index import Index
 from shards.indexing.key_join import join_keys
 from shards.io import parquet
 
+#: The forms that strings have in Arrow: its own, that of long columns, and that of Polars.
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
 
 def read_manifest(path: Path) -> pa.Table:
     """The table in a Parquet file with its footer's metadata, or in all files of a folder, as Spark writes them.
@@ -86,13 +89,15 @@ def _check_columns(manifest: pa.Table) -> None:
 
 def _text(manifest: pa.Table, name: str) -> pa.ChunkedArray:
     column = manifest[name]
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise ShardError(f"manifest column {name}", expected="strings", found=column.type, todo="cast it to text")
+    encoded = pa.types.is_dictionary(column.type)
+    kind, text = column.type.value_type if encoded else column.type, pa.large_string()
+    if not any(is_text(kind) for is_text in _TEXT):
+        raise ShardError(f"manifest column {name}", expected="strings", found=kind, todo="cast it to text")
+    if encoded:  # no cast: Arrow has none for the views that Polars hands over
+        column = pa.chunked_array([x.dictionary.cast(text).take(x.indices) for x in column.chunks], text)
     if column.null_count:
         raise _bad_line(name, "null", int(np.argmax(column.is_null().to_numpy())))
-    return column.cast(pa.large_string())
+    return column.cast(text)
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> Int64Array:

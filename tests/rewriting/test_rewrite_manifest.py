@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shard_makers import make_store
 
+from shards.api import table_of
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.rewriting.manifest import manifest_rows, read_manifest
@@ -42,6 +45,30 @@ def test_a_manifest_made_with_duckdb_is_taken(store: Index, tmp_path: Path) -> N
     query = f"select shard, key from '{tmp_path}/index.parquet' where shard = 'b.tar' and key >= '3'"
     duckdb.sql(f"copy ({query}) to '{tmp_path}/kept.parquet'")
     assert manifest_rows(store, read_manifest(tmp_path / "kept.parquet")).tolist() == [8, 9]
+
+
+@pytest.mark.parametrize("categories", [False, True])
+@pytest.mark.parametrize("library", ["polars", "pandas", "duckdb"])
+def test_frames_of_other_libraries_are_taken(store: Index, library: str, categories: bool) -> None:
+    """As they stand, and with their names as categories; Polars has strings of its own kind in Arrow."""
+    chosen = (
+        store.table.select(["shard", "key"]).slice(3, 4).cast(pa.schema({"shard": pa.string(), "key": pa.string()}))
+    )
+    frame: Any = {
+        "polars": lambda: pl.DataFrame(chosen.to_pydict()),
+        "pandas": chosen.to_pandas,
+        "duckdb": lambda: duckdb.from_arrow(chosen),
+    }[library]()
+    if categories and library == "polars":
+        frame = frame.with_columns(pl.all().cast(pl.Categorical))
+    elif categories and library == "pandas":
+        frame = frame.astype("category")
+    assert manifest_rows(store, table_of(frame)).tolist() == [3, 4, 5, 6]
+
+
+def test_a_manifest_written_by_polars_is_taken(store: Index, tmp_path: Path) -> None:
+    pl.DataFrame({"shard": ["b.tar"], "key": ["2"]}).write_parquet(tmp_path / "kept.parquet")
+    assert manifest_rows(store, read_manifest(tmp_path / "kept.parquet")).tolist() == [7]
 
 
 def test_rows_as_floats_are_taken_where_they_are_whole(store: Index) -> None:

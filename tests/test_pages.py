@@ -1,0 +1,251 @@
+"""README and docs say what is so: their code runs, their links lead somewhere, their verbs, options, tables and numbers
+are those of the code and of the recorded results."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pages
+import pytest
+import toyset
+from pages import PAGES, ROOT, blocks, read
+from test_layers import FLOORS
+
+from curate import api
+from curate.cli import VERBS
+from curate.cli import curate as command
+from curate.config import catalogue
+from shards.indexing import index
+from shards.io import shard_set
+from shards.tar.writer import write_shards
+
+README = "README.md"
+#: Verbs with parts of their own.
+GROUPS = ("pack", "reproduce")
+RESULTS = ROOT / "scripts" / "results"
+#: Every block that is not run, by page, with the reason that stands in it.
+NOT_RUN = {
+    "CONTRIBUTING.md": [
+        "sets up an environment of its own, and runs this very test",
+        "these are the tests themselves",
+    ],
+    "README.md": ["sets up an environment of its own, which takes minutes"],
+    "docs/formats/ledger.md": ["needs Spark, which no test installs"],
+    "docs/index.md": ["installs packages, which takes minutes", "takes minutes"],
+    "docs/your-own.md": ["needs a network"],
+}
+
+
+def nothing(folder: Path) -> None:
+    """A page that brings its own."""
+
+
+def photographs(folder: Path) -> None:
+    """``photos``, image files in two folders, and ``flowers``, three class folders of 12."""
+    pictures, labels = toyset.digits()
+    for place in range(64):
+        write(folder / "photos" / f"album-{place % 2}" / f"{place:03d}.png", toyset.png(pictures[place]))
+    for label in range(3):
+        for place in np.flatnonzero(labels == label)[-12:]:
+            write(folder / "flowers" / f"digit-{label}" / f"{place:04d}.png", toyset.png(pictures[place]))
+
+
+def photographs_and_handwriting(folder: Path) -> None:
+    """The same, and two sets in MNIST's layout."""
+    photographs(folder)
+    pictures, labels = toyset.digits()
+    for number, name in enumerate(("mnist", "fashion-mnist")):
+        for part, rows in (("train", slice(0, 90)), ("t10k", slice(90, 120))):
+            for kind, values in (("images-idx3", pictures[number::2][rows]), ("labels-idx1", labels[number::2][rows])):
+                write(folder / "idx" / name / f"{part}-{kind}-ubyte", idx_bytes(values.astype(np.uint8)))
+
+
+def finished_run(folder: Path) -> None:
+    """``RUN``, of two epochs, and its ``store`` of 50 images, 40 a shard; the sample of row 42 is 000000042."""
+    samples = ([(f"{i:09d}.png", toyset.png(picture))] for i, picture in enumerate(toyset.digits()[0][:50]))
+    write_shards(folder / "store", samples, shard_size=41 * 1024)
+    toyset.make_target(folder / "target", 30)
+    api.run(folder / "store", folder / "target", out=folder / "RUN", **{**toyset.FAST, "epochs": 2, "lam": 0.05})
+
+
+def store_and_target(folder: Path) -> None:
+    toyset.make_store(folder / "store", 48)
+    toyset.make_target(folder / "target", 30)
+
+
+def indexed_store(folder: Path) -> None:
+    """``index.parquet``, which a query reads."""
+    toyset.make_store(folder / "store", 48)
+    index.save(index.build(shard_set.resolve(folder / "store"))[0], folder / "index.parquet")
+
+
+#: What lies in the folder in which a page's blocks are run.
+SCENES = {
+    "README.md": photographs,
+    "docs/index.md": photographs,
+    "docs/your-own.md": photographs_and_handwriting,
+    "docs/method.md": store_and_target,
+    "docs/extend.md": store_and_target,
+    "docs/formats/shards.md": indexed_store,
+    "docs/formats/ledger.md": finished_run,
+    "docs/formats/manifest.md": finished_run,
+}
+RUN = [page for page in PAGES if any(block.language in pages.RUNNERS and not block.skipped for block in blocks(page))]
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    """Unsigned bytes in MNIST's format."""
+    return bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes() + values.tobytes()
+
+
+@pytest.fixture
+def registries(monkeypatch):
+    """What a page registers is forgotten after it."""
+    for registry in (catalogue.METHODS, catalogue.PRETEXTS, catalogue.META_LOSSES, catalogue.NETWORKS):
+        list(registry)
+        monkeypatch.setattr(registry, "_rows", dict(registry._rows))
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, registries):
+    """Top to bottom in one folder; runs are small where the page does not say how large."""
+    SCENES.get(page, nothing)(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples")
+    monkeypatch.setattr(api, "run", pages.small(api.run, **pages.SMALL_META))
+    monkeypatch.setattr(api, "dry_run", pages.small(api.dry_run, **pages.SMALL_META))
+    monkeypatch.setattr(api, "pretrain", pages.small(api.pretrain))
+    pages.execute(page)
+
+
+def test_what_is_not_run_is_listed():
+    """A block that is left out says why, and stands in the list above."""
+    left_out = {page: [block.skipped for block in blocks(page) if block.skipped] for page in PAGES}
+    assert {page: reasons for page, reasons in left_out.items() if reasons} == NOT_RUN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is(page):
+    """A block without a language would be run by nobody; the demo's output has its own test."""
+    demo = read(page).partition("<!-- demo:end -->")[0].count("\n") if page == README else 0
+    for block in blocks(page):
+        assert block.language in pages.LANGUAGES or block.line < demo, f"{page}:{block.line}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    """Every relative link and picture is a file of the repository, and what follows a # is a heading of it."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", read(page)):
+        path, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        place = (ROOT / page).parent / path if path else ROOT / page
+        assert place.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", place.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_verb_has_its_row_in_order():
+    """The table of the verbs is the command line's own list; a verb with parts has a row for each."""
+    rows = re.findall(r"^\| `curate ([\w-]+)", read("docs/reference/cli.md"), re.MULTILINE)
+    assert list(dict.fromkeys(rows)) == list(VERBS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_that_is_named_exists(page):
+    """`--name` in a `curate VERB` example is an option of that verb."""
+    context = command.make_context("curate", ["--help"], resilient_parsing=True)
+    for verb, rest in re.findall(r"`curate ([\w-]+)([^`]*)`", read(page)):
+        found = command.get_command(context, verb)
+        assert found is not None, verb
+        parts = [word for word in shlex.split(rest) if not word.startswith("-")]
+        if verb in GROUPS and parts:
+            assert parts[0] in found.commands, (verb, parts[0])
+            found = found.commands[parts[0]]
+        known = {flag for parameter in found.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+        used = {word for word in shlex.split(rest) if word.startswith("--")}
+        assert used <= known | {"--help"}, (verb, used - known)
+
+
+def test_the_demos_output_is_the_recorded_one():
+    """What the README shows is what `curate demo` prints for scripts/results/demo/results.json."""
+    from curate.experiments.demo.demo import table
+
+    results = json.loads((RESULTS / "demo" / "results.json").read_text())
+    shown = read(README).split("<!-- demo:begin -->")[1].split("<!-- demo:end -->")[0]
+    assert shown.strip() == f"```\n{table(results, Path('demo'))}\n```"
+
+
+def test_files_of_the_reading_order_exist():
+    """Names ending in .py or .md in the reading order are files, alone or in the package last named."""
+    part = read("ARCHITECTURE.md").split("## Reading order")[1]
+    for name in re.findall(r"`([\w/]+\.(?:py|md))`", part):
+        assert (ROOT / name).exists() or any(ROOT.glob(f"[cs]*/**/{name}")), name
+
+
+@pytest.mark.parametrize("package", ["shards", "curate"])
+def test_the_floors_of_the_architecture_are_those_that_are_held(package):
+    """A row a floor, lowest first, as in tests/test_layers.py."""
+    part = read("ARCHITECTURE.md").split(f"<!-- floors of {package} -->")[1].split("<!--")[0]
+    rows = [set(re.findall(r"`(\w+)`", cell)) for cell in re.findall(r"^\| ((?:`\w+`[ \\|]*)+)\|", part, re.MULTILINE)]
+    assert rows == [set(floor) for floor in FLOORS[package]]
+
+
+def test_the_numbers_on_performance_are_the_recorded_ones():
+    """Each table's rows, from the JSON that the scripts wrote."""
+    index_, rewrite, step, vae = (
+        json.loads((RESULTS / f"bench_{name}.json").read_text()) for name in ("index", "rewrite", "step", "vae")
+    )
+    rows = [
+        [name, *(f"{one[reader]['median']:,.0f}" for reader in ("tarfile", "walk", "index"))]
+        + [f"{one[f'{reader}_over_tarfile']:.1f}" for reader in ("walk", "index")]
+        for name, one in index_["shards"].items()
+    ]
+    for name, one in rewrite["by_size"].items():
+        rows.append([name, *(f"{one[f'rewrite_over_{other}']:.2f}" for other in ("webdataset", "cp"))])
+    for one in (step, step["small"]):
+        plain, bdw = (f"{one['peak_memory'][way] / 1e6:.0f}" for way in ("plain", "bdw"))
+        ratios = [f"{one[way]:.2f}" for way in ("bdw_over_plain", "double_backward_over_plain", "floor")]
+        rows.append([one["workload"]["network"], str(one["workload"]["crop"]), *ratios, f"{plain} to {bdw}"])
+    for images in (16, 32, 64):
+        ways = (vae["steps"][f"bdw, {way}, {images}"] for way in ("tape", "tangent", "double backward"))
+        rows.append([str(images), *(f"{way['over_plain']:.2f}" for way in ways)])
+    shown = re.findall(r"^\| (.+) \|$", read("docs/performance.md"), re.MULTILINE)
+    assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
+
+
+def test_the_examples_are_a_plug_in_package(tmp_path):
+    """The entry points that the page on extending shows, and its command, in a process of its own without any call."""
+    store_and_target(tmp_path)
+    (shown,) = (tomllib.loads(block.text)["project"]["entry-points"] for block in blocks("docs/extend.md", "toml"))
+    lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items()) for group, rows in shown.items()]
+    write(tmp_path / "site/curate_examples-1.0.dist-info/entry_points.txt", "".join(lines).encode())
+    write(tmp_path / "site/curate_examples-1.0.dist-info/METADATA", b"Name: curate-examples\nVersion: 1.0\n")
+    (call,) = blocks("docs/extend.md", "sh")
+    words = [*shlex.split(call.text.replace("\\\n", " "))[1:], "--epochs", "1", "--width", "2", "--workers", "0"]
+    paths = os.pathsep.join(map(str, (tmp_path / "site", ROOT / "docs" / "examples", ROOT)))
+    code = "from curate.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *words, "--size", "16", "--crop", "16"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["network"] == "plain"
