@@ -101,6 +101,10 @@ SCENES = {
 RUN = [page for page in PAGES if any(block.language in pages.RUNNERS and not block.skipped for block in blocks(page))]
 
 
+#: Pages that take more than a few seconds.
+SLOW = ("docs/extend.md", "docs/your-own.md")
+
+
 def write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -119,7 +123,7 @@ def registries(monkeypatch):
         monkeypatch.setattr(registry, "_rows", dict(registry._rows))
 
 
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] if page in SLOW else []) for page in RUN])
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, registries):
     """Top to bottom in one folder; runs are small where the page does not say how large."""
     SCENES.get(page, nothing)(tmp_path)
@@ -228,6 +232,7 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
     assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
 
 
+@pytest.mark.slow
 def test_the_examples_are_a_plug_in_package(tmp_path):
     """The entry points that the page on extending shows, and its command, in a process of its own without any call."""
     store_and_target(tmp_path)

@@ -152,8 +152,9 @@ def test_an_option_that_says_nothing_to_a_registered_method_is_refused(tmp_path,
         curate.run("store", out=tmp_path / "run", method="toy", warmup=3)
 
 
-def test_a_plug_in_package_needs_no_call(tmp_path):
-    """All four kinds by entry points, from the command line, with a target, to a curated set and a score."""
+@pytest.mark.slow
+def test_all_kinds_of_a_plug_in_package(tmp_path):
+    """A pretext, a meta-loss and a network by entry points, with a target, to a curated set and a score."""
     plugin, data = write_plugin(tmp_path / "plugin"), toyset.make_data(tmp_path / "data", 48)
     out = str(tmp_path / "run")
     store, target = str(data / "store"), str(data / "target")
@@ -167,7 +168,7 @@ def test_a_plug_in_package_needs_no_call(tmp_path):
 
 
 def test_a_method_and_a_pretext_of_a_plug_in_run_from_the_command_line(tmp_path):
-    """The two together, without a target."""
+    """No call is made; the names come from the entry points of what is installed."""
     plugin, store = write_plugin(tmp_path / "plugin"), toyset.make_store(tmp_path / "store", 48)
     words = ["--store", str(store), "--out", str(tmp_path / "run"), "--width", "2", "--workers", "0"]
     ran = call(plugin, "run", "--method", "toy", "--pretext", "toy", *words)
