@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from curate.config.registry import Registry
-from curate.errors import Misuse
+from curate.errors import CurateError, Misuse
 
 Options = Mapping[str, Any]
 Factory = str | Callable[..., Any]
@@ -221,6 +221,7 @@ METHODS: Registry[MethodSpec] = Registry(
 SELECTORS: Registry[SelectorSpec] = Registry(
     "method",
     "curate.selectors",
+    SelectorSpec,
     {
         "classifier": SelectorSpec(
             "curate.selection.classifier:classifier", has_own_rule=True, inapplicable=_UNTRAINED
@@ -244,6 +245,7 @@ ALL_METHODS: Collection[str] = ChainMap(SELECTORS, METHODS)  # type: ignore[arg-
 ENCODERS: Registry[EncoderSpec] = Registry(
     "encoder",
     "curate.encoders",
+    EncoderSpec,
     {
         "untrained": EncoderSpec("curate.selection.untrained:Untrained", "networks as drawn, calibrated on the store"),
         "checkpoint": EncoderSpec(
@@ -267,7 +269,10 @@ def method_spec(name: str) -> MethodSpec:
 
     Raises:
         Misuse: it is unknown; the message lists the known ones.
+        CurateError: a plug-in has given the name of a method to a selector, or the other way round.
     """
+    if name in SELECTORS and name in METHODS:
+        raise CurateError(f"--method {name}: is both a method and a selector; rename the one from outside")
     if name in SELECTORS:
         return SELECTORS.spec(name)
     if name not in METHODS:

@@ -1,7 +1,7 @@
 """Features without any training: small networks as they are drawn, their batch norms calibrated on the store.
 
 What matters is that nothing has specialised: a network trained on rotations forgets what it does not need
-(METHOD.md section 11). The second stage keeps where in the image something is.
+(docs/method.md section 5). The second stage keeps where in the image something is.
 """
 
 from __future__ import annotations
