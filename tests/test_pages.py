@@ -238,6 +238,17 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
     assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
 
 
+def test_what_the_classifier_kept_is_as_recorded():
+    """The sentence on choosing without training, from the results of scripts/pays_selectors."""
+    selected = json.loads((RESULTS / "pays" / "selectors.json").read_text())["selected"]
+    ours = [one for one in selected if (one["method"], one["encoder"]) == ("classifier", "untrained 3")]
+    text = " ".join(read("docs/your-own.md").split())
+    assert len(ours) == 3
+    for one in ours:
+        shown = f"{one['purity']:.2f}".lstrip("0")
+        assert re.search(rf"\b{one['kept']} at (?:a purity of )?{re.escape(shown)} \(", text), one
+
+
 @pytest.mark.slow
 def test_the_examples_are_a_plug_in_package(tmp_path):
     """The entry points that the page on extending shows, and its command, in a process of its own without any call."""
