@@ -16,6 +16,7 @@ import numpy as np
 import pages
 import pytest
 import toyset
+import yaml
 from pages import PAGES, ROOT, blocks, read
 from test_layers import FLOORS
 
@@ -236,6 +237,13 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
         rows.append([str(images), *(f"{way['over_plain']:.2f}" for way in ways)])
     shown = re.findall(r"^\| (.+) \|$", read("docs/performance.md"), re.MULTILINE)
     assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
+
+
+def test_the_citation_is_of_this_release():
+    """Version and license are the package's own."""
+    cited = yaml.safe_load(read("CITATION.cff"))
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert (cited["version"], cited["license"]) == (project["version"], project["license"])
 
 
 def test_what_the_classifier_kept_is_as_recorded():
