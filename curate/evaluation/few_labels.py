@@ -1,7 +1,7 @@
 """Logistic regression on a handful of labels a class, averaged over draws: where features differ, this shows it.
 
 With many labels nearly any features serve, and a difference between two networks drowns. Features are scaled over all
-training images, which takes no labels, and C is 1 (METHOD.md section 11).
+training images, which takes no labels, and C is 1 (docs/method.md section 7).
 """
 
 from __future__ import annotations

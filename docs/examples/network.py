@@ -9,10 +9,10 @@ from torch import nn
 import curate
 from curate.config.catalogue import NetworkSpec
 from curate.config.resolved import ResolvedImages, ResolvedNetwork
-from curate.models.networks import RotationNet
+from curate.models.networks import StagedNet
 
 
-def plain_convolutions(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> RotationNet:
+def plain_convolutions(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> StagedNet:
     """Each stage halves the side and has the name of a tap, which `curate evaluate --tap` can take features from.
 
     Weights are drawn from torch's generator, which is seeded around this call.
@@ -23,7 +23,8 @@ def plain_convolutions(config: ResolvedNetwork, images: ResolvedImages, outputs:
         convolution = nn.Conv2d(inside, outside, kernel_size=3, stride=2, padding=1)
         stages[f"layer{number}"] = nn.Sequential(convolution, nn.GroupNorm(1, outside), nn.ReLU())
         inside = outside
-    return RotationNet(stages, inside, outputs)
+    # A pretext that compares images asks for a projection of so many numbers in place of logits.
+    return StagedNet(stages, nn.Linear(inside, config.projection or outputs))
 
 
 SPEC = NetworkSpec(plain_convolutions, title="four convolutions")

@@ -18,6 +18,8 @@ from curate.models.networks import Network
 class UpsideDown:
     """Every image is in the batch both ways, and both share its one weight."""
 
+    couples = False  # an image's loss is of itself alone, whatever the others of the batch
+
     def __init__(self, augment: Augment, network: NetworkConfig) -> None:
         self.augment = augment
 

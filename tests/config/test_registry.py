@@ -38,7 +38,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from curate.methods.base import FixedWeights
-from curate.models.networks import RotationNet
+from curate.models.networks import StagedNet
 
 
 class Half(FixedWeights):
@@ -47,6 +47,8 @@ class Half(FixedWeights):
 
 
 class Upright:
+    couples = False
+
     def __init__(self, augment, network):
         self.augment = augment
 
@@ -80,7 +82,7 @@ class Spread:
 
 def plain(config, images, outputs):
     stages = {"layer1": nn.Sequential(nn.Conv2d(images.channels, 4, 3, padding=1), nn.GroupNorm(1, 4), nn.ReLU())}
-    return RotationNet(stages, 4, outputs)
+    return StagedNet(stages, nn.Linear(4, outputs))
 """
 ENTRY_POINTS = """
 [curate.methods]
