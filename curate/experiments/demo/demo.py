@@ -1,7 +1,7 @@
 """The whole of curate on small real images in a minute or two: pack, choose, rewrite, verify, pre-train, score, draw.
 
-Settings are those of docs/method.md, section 5: the classifier chooses, and four sets are trained on alike, with as many
-steps of each. Beside it the images are weighed by BDW, and by the paper's own rule, for comparison.
+Settings are those of docs/method.md, section 5: the classifier chooses, and four sets are trained on alike, with as
+many steps of each. Beside it the images are weighed by BDW, and by the paper's own rule, for comparison.
 """
 
 from __future__ import annotations
