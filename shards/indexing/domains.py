@@ -1,4 +1,6 @@
-"""``domains.parquet``: the domain of each sample of a store, where it is known; a table beside the shards (FORMAT.md).
+"""``domains.parquet``: the domain of each sample of a store, where it is known; a table beside the shards.
+
+Its format is in docs/formats/shards.md.
 
 Reads, writes, and aligns it with an index by (shard, key). Domains serve scoring, and the method that is given them.
 """

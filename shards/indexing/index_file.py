@@ -1,4 +1,4 @@
-"""The file of an index: Parquet, with the shard set described in its footer (FORMAT.md).
+"""The file of an index: Parquet, with the shard set described in its footer (docs/formats/shards.md).
 
 What is read is not believed: a file that is damaged, of another format, or that names bytes outside its shards is
 refused with one line.

@@ -11,8 +11,8 @@ from shards.shuffle import permutation
 def split_train_val(labels: Int64Array, size: int | None, seed: int) -> tuple[Int64Array, Int64Array]:
     """Train and val rows: disjoint, each sorted, int64.
 
-    Every class gives as many rows as every other, as far as it has them (METHOD.md section 7); the rows of a class are
-    halved, so that train and val differ by at most one, in each class and in all.
+    Every class gives as many rows as every other, as far as it has them (docs/method.md section 7); the rows of a class
+    are halved, so that train and val differ by at most one, in each class and in all.
 
     Args:
         labels: shape (n,), int64; rows with a negative label are left out.

@@ -153,7 +153,7 @@ def _marker(
     counts: Int64Array,
     written: Sequence[WrittenShard],
 ) -> dict[str, Any]:
-    """The content of ``curated.json``, as FORMAT.md describes it."""
+    """The content of ``curated.json``, as docs/formats/shards.md describes it."""
     return {
         "plan": work.plan_hash,
         "shard_size": work.shard_size,
