@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from curate.errors import Misuse
+from curate.errors import CurateError, Misuse
 from curate.experiments.demo import data, demo
 from shards.io.json_files import from_json
 
@@ -97,3 +99,12 @@ def test_keys_say_nothing_of_the_domain(tmp_path):
     domains = data.domains_of(tmp_path, index.table["key"])
     assert (domains == "digit").sum() == 700
     assert (domains == "patch").sum() == 1300
+    assert len(index.shards) > 1
+
+
+def test_a_record_of_other_images_is_refused(tmp_path):
+    """A damaged key, of a file without checksums."""
+    pq.write_table(pa.table({"key": ["0", "2"], "domain": ["digit", "patch"]}), tmp_path / "domains.parquet")
+    assert list(data.domains_of(tmp_path, pa.chunked_array([["2", "0"]]))) == ["patch", "digit"]
+    with pytest.raises(CurateError, match=r"domains\.parquet: says nothing of image '1'"):
+        data.domains_of(tmp_path, pa.chunked_array([["0", "1"]]))

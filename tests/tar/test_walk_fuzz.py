@@ -15,8 +15,10 @@ def test_every_fast_reading_of_some_tars_is_the_exact_one() -> None:
 
 
 @pytest.mark.slow
-def test_every_fast_reading_of_many_tars_is_the_exact_one() -> None:
-    assert hold_many(1, 100_000) > 5_000
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_every_fast_reading_of_many_tars_is_the_exact_one(seed: int) -> None:
+    """100,000 of them; in parts, for as many workers."""
+    assert hold_many(seed, 25_000) > 1_250
 
 
 def test_a_key_that_ends_where_a_folder_has_its_dot_is_another_sample(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 
+from curate.errors import CurateError
 from curate.ledger import table_file
 from shards.io.atomic import atomic_folder, atomic_write
 from shards.io.images import encode_png
@@ -65,10 +66,17 @@ def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
 
 
 def domains_of(out: Path, keys: pa.ChunkedArray) -> npt.NDArray[np.str_]:
-    """Where the examples of these keys come from: "digit" or "patch"."""
-    table = table_file.read(out / "domains.parquet", ["key", "domain"], _DOMAINS).to_pydict()
+    """Where the examples of these keys come from: "digit" or "patch".
+
+    Raises:
+        CurateError: the file is damaged, or says nothing of a key.
+    """
+    path, asked = out / "domains.parquet", keys.to_pylist()
+    table = table_file.read(path, ["key", "domain"], _DOMAINS).to_pydict()
     known = dict(zip(table["key"], table["domain"]))
-    return np.array([known[key] for key in keys.to_pylist()])
+    if unknown := [key for key in asked if key not in known]:
+        raise CurateError(f"{path}: says nothing of image {unknown[0]!a}; name another --out, where it is written anew")
+    return np.array([known[key] for key in asked])
 
 
 def _split(rest: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], seed: int) -> dict[str, npt.NDArray[np.int64]]:
