@@ -1,4 +1,4 @@
-"""The kinds of fault that indexing reports about a shard, with their meaning in docs/formats/shards.md; and one fault."""
+"""The kinds of fault that indexing reports, each explained in docs/formats/shards.md; and one fault."""
 
 from __future__ import annotations
 

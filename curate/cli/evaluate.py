@@ -174,7 +174,7 @@ def _read(run: Path, target: str, how: Protocol, asked: list[Reading], draws: in
     from curate.evaluation.trained import open_trained
 
     found = read(open_trained(run, target, open_target(target), how.device), asked, how, draws or DRAWS)
-    said = [
+    record = [
         {
             **{"tap": one.reading.tap, "labels_per_class": one.reading.labels, "epoch": one.epoch},
             **{"test_accuracy": one.accuracy, "deviation_over_draws": one.deviation},
@@ -186,7 +186,7 @@ def _read(run: Path, target: str, how: Protocol, asked: list[Reading], draws: in
         f" {one.reading.name}, epoch {one.epoch}"
         for one in found
     ]
-    print_result({"readings": said}, as_json, "\n".join(lines))
+    print_result({"readings": record}, as_json, "\n".join(lines))
 
 
 def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_json: bool) -> None:

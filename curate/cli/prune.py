@@ -54,6 +54,6 @@ def prune(
         return
     if out is None:
         raise Misuse("say where the manifest goes: --out FILE.parquet")
-    said = footer_in(api.prune(run, lam=lam, rho=rho, keep=share, by="lower" if by == "lower" else "mean", out=out))
-    summary = {"judged": said["in"], "kept": said["out"], "rule": said["rule"]}
-    print_result(summary, as_json, f"kept {said['out']:,} of {said['in']:,}: {said['rule']}\nmanifest {out}")
+    record = footer_in(api.prune(run, lam=lam, rho=rho, keep=share, by="lower" if by == "lower" else "mean", out=out))
+    summary = {"judged": record["in"], "kept": record["out"], "rule": record["rule"]}
+    print_result(summary, as_json, f"kept {record['out']:,} of {record['in']:,}: {record['rule']}\nmanifest {out}")

@@ -72,7 +72,7 @@ def refuse_strangers(folder: Path, record: str) -> None:
         raise Misuse(f"--out {folder}: holds files, but no {record}; name a new folder, or that of the same evaluation")
 
 
-def keep(path: Path, said: dict[str, Any]) -> None:
+def keep(path: Path, record: dict[str, Any]) -> None:
     """Write a record, or make sure that the one there says the same.
 
     Raises:
@@ -80,14 +80,16 @@ def keep(path: Path, said: dict[str, Any]) -> None:
         CurateError: it is damaged.
     """
     if not path.exists():
-        write_json(path, said)
+        write_json(path, record)
         return
     try:
         before = dict(parse_json(read_regular(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
-    names = [name for name in said if name not in ("format", "version")]  # older ones say these in another way
-    different = [f"{name} was {before.get(name)}, is {said[name]}" for name in names if before.get(name) != said[name]]
+    names = [name for name in record if name not in ("format", "version")]  # older ones say these in another way
+    different = [
+        f"{name} was {before.get(name)}, is {record[name]}" for name in names if before.get(name) != record[name]
+    ]
     if different:
         raise RunMismatch(f"{path.parent}: holds another evaluation: {'; '.join(different)}; name a new --out")
 
@@ -127,8 +129,8 @@ class Asked:
     @property
     def plain(self) -> dict[str, Any]:
         """As it reads back from JSON."""
-        said: dict[str, Any] = parse_json(json_bytes(asdict(self)))
-        return said
+        record: dict[str, Any] = parse_json(json_bytes(asdict(self)))
+        return record
 
     @property
     def digest(self) -> str:
@@ -159,8 +161,8 @@ def chosen(folder: Path, asked: Asked) -> int | None:
     if not path.exists():
         return None
     try:
-        said = parse_json(read_regular(path))
-        version, held = version_in(said, FORMAT), convert(said, Chosen)
+        record = parse_json(read_regular(path))
+        version, held = version_in(record, FORMAT), convert(record, Chosen)
     except ValueError as error:
         raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error
     if version != VERSION:

@@ -199,10 +199,10 @@ def _read(path: Path, kind: type[T]) -> T | None:
     """
     lost = "remove it; only times are lost" if path.name == SECONDS else "remove it to train that again"
     try:
-        said = parse_json(read_regular(path))
-        if (version := version_in(said, FORMAT)) not in (None, VERSION):
+        record = parse_json(read_regular(path))
+        if (version := version_in(record, FORMAT)) not in (None, VERSION):
             raise CurateError(f"{path}: version {version}, this release reads {VERSION}; {lost}")
-        return convert(said, kind)
+        return convert(record, kind)
     except FileNotFoundError:
         return None
     except ValueError as error:

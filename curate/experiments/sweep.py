@@ -103,10 +103,10 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
     Raises:
         Misuse: it was taken for others, or cannot be read any more.
     """
-    path, said = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
+    path, record = out.parent / f"{out.name}.json", {name: plain(cell) for name, cell in cells.items()}
     if not path.exists():
-        write_json(path, said)
-    elif said_in(path) != said:
+        write_json(path, record)
+    elif said_in(path) != record:
         raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
 
 

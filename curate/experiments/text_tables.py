@@ -70,8 +70,8 @@ def _line(cells: Sequence[str]) -> str:
 def _tabular(sheet: Sheet) -> str:
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * (len(sheet.header) - 1)}}}", r"\hline"]
     lines += [_tex_line(sheet.header), r"\hline", *map(_tex_line, sheet.rows), r"\hline", r"\end{tabular}"]
-    said = " ".join(f"{_ended(text)}" for text in (sheet.title, *sheet.notes))
-    return "\n".join([*lines, rf"\caption{{{said.translate(_TEX)}}}", r"\end{table}", ""])
+    record = " ".join(f"{_ended(text)}" for text in (sheet.title, *sheet.notes))
+    return "\n".join([*lines, rf"\caption{{{record.translate(_TEX)}}}", r"\end{table}", ""])
 
 
 def _tex_line(cells: Sequence[str]) -> str:

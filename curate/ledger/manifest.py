@@ -98,13 +98,13 @@ def read(path: Path) -> tuple[pa.Table, Origin]:
     footer = table_file.footer_of(path, "manifest", VERSION)
     if footer is None:
         raise CurateError(f"{path}: no footer of a manifest; a file of your own goes to `curate rewrite --manifest`")
-    said = table_file.fields_of(footer, {"rule": str, "in": int, "out": int, "ledger_sha256": str}, path)
+    record = table_file.fields_of(footer, {"rule": str, "in": int, "out": int, "ledger_sha256": str}, path)
     table = table_file.read(path, schema=SCHEMA)
-    if len(table) != said["out"]:
-        raise CurateError(f"{path}: expected {said['out']} rows, found {len(table)}; write the manifest again")
+    if len(table) != record["out"]:
+        raise CurateError(f"{path}: expected {record['out']} rows, found {len(table)}; write the manifest again")
     if (np.diff(table["row"].to_numpy()) <= 0).any():
         raise CurateError(f"{path}: its rows do not rise; write the manifest again")
-    return table, Origin(said["rule"], said["in"], said["ledger_sha256"], table_file.stamp_in(footer, path))
+    return table, Origin(record["rule"], record["in"], record["ledger_sha256"], table_file.stamp_in(footer, path))
 
 
 def is_manifest(path: Path) -> bool:

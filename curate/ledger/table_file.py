@@ -141,5 +141,5 @@ def _damage_reported(path: Path) -> Iterator[None]:
     try:
         yield
     except parquet.Damaged as cause:
-        said = cause.found if cause.problem == "not a whole Parquet file" else cause.problem
-        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({said}); {_TODO}") from cause
+        record = cause.found if cause.problem == "not a whole Parquet file" else cause.problem
+        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({record}); {_TODO}") from cause

@@ -74,10 +74,10 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
     """
     at = folder(run, epoch)
     files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY)}
-    said: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
-    said |= {"generation": generation}
-    said |= {"signal": signal.state(state.signal), "files": files}
-    write_json(at / _MARKER, {**said, "checksum": _checksum(said)})
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
+    record |= {"generation": generation}
+    record |= {"signal": signal.state(state.signal), "files": files}
+    write_json(at / _MARKER, {**record, "checksum": _checksum(record)})
     for old in finished(run)[:-2]:
         for name in _HEAVY:
             (folder(run, old) / name).unlink(missing_ok=True)
@@ -119,15 +119,15 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
         CurateError: it is damaged, or of another format.
     """
     try:
-        said: dict[str, Any] = parse_json(read_regular(at / _MARKER))
-        convert(said, Marker)
+        record: dict[str, Any] = parse_json(read_regular(at / _MARKER))
+        convert(record, Marker)
     except ValueError as error:
         raise _damaged(at / _MARKER, str(error), todo) from error
-    if (version := version_in(said, FORMAT)) != VERSION:
+    if (version := version_in(record, FORMAT)) != VERSION:
         raise CurateError(f"{at}: version {version}, this release reads {VERSION}; use the release that wrote it")
-    if said.pop("checksum", None) != _checksum(said):
+    if record.pop("checksum", None) != _checksum(record):
         raise _damaged(at / _MARKER, "its checksum does not hold", todo)
-    return said
+    return record
 
 
 def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Exam
     """
     at = folder(run, epoch)
     device = next(iter(state.theta.values())).device
-    said = read_marker(at)
+    record = read_marker(at)
     load_model(at / _MODEL, network)
     layout = {name: x.detach() for name, x in network.named_parameters()}
     state.theta = {name: layout[name].clone().requires_grad_() for name in state.theta}
@@ -151,9 +151,9 @@ def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Exam
     mean_u = read(at / "signal.safetensors")
     # A file has its own order; the signal pairs parameters in theta's.
     ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
-    state.signal = signal.restore(said["signal"], ordered, device)
-    state.step = said["step"]
-    return said
+    state.signal = signal.restore(record["signal"], ordered, device)
+    state.step = record["step"]
+    return record
 
 
 def model_state(network: nn.Module, theta: Parameters) -> dict[str, Tensor]:
@@ -210,8 +210,8 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _checksum(said: dict[str, Any]) -> str:
-    return _sha256(json.dumps(said, sort_keys=True).encode())
+def _checksum(record: dict[str, Any]) -> str:
+    return _sha256(json.dumps(record, sort_keys=True).encode())
 
 
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:

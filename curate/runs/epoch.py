@@ -19,7 +19,7 @@ from curate.types import Ints
 
 
 def train_on(
-    job: Job, rows: Ints, epoch: int, said: Progress, most_steps: int | None = None
+    job: Job, rows: Ints, epoch: int, progress: Progress, most_steps: int | None = None
 ) -> tuple[engine.Totals, dict[str, float]]:
     """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode."""
     size, device = job.config.train.batch, job.setup.device
@@ -35,7 +35,7 @@ def train_on(
     drawn, drawing = time.perf_counter() - begun, time.thread_time() - busy
     batches = _counted(job, job.images.batches(ordered, size), epoch, len(rows))
     try:
-        totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, said.step)
+        totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, progress.step)
     except torch.cuda.OutOfMemoryError as error:
         raise CurateError(
             f"CUDA out of memory in epoch {epoch} at --batch {size} --crop {job.config.images.crop}; "

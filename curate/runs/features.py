@@ -133,7 +133,7 @@ class FeatureSummary:
     images_per_second: float
 
 
-def of_store(source: Source, index: Index, places: Sequence[Path], said: Progress) -> Features:
+def of_store(source: Source, index: Index, places: Sequence[Path], progress: Progress) -> Features:
     """The features of a store: read from the first of ``places`` that has them all, else made in the last.
 
     Raises:
@@ -145,7 +145,7 @@ def of_store(source: Source, index: Index, places: Sequence[Path], said: Progres
         folder = source.folder(index, place)
         if not feature_files.missing(folder, index):
             return feature_files.load(folder, index)
-    make(source, index, folder, said)
+    make(source, index, folder, progress)
     return feature_files.load(folder, index)
 
 
@@ -154,7 +154,7 @@ def beside(index: Index) -> list[Path]:
     return [] if remote.is_url(index.root) else [Path(index.root) / feature_files.FOLDER]
 
 
-def make(source: Source, index: Index, folder: Path, said: Progress) -> int:
+def make(source: Source, index: Index, folder: Path, progress: Progress) -> int:
     """Compute the features that are missing, a part a shard. Returns of how many images.
 
     Raises:
@@ -168,7 +168,7 @@ def make(source: Source, index: Index, folder: Path, said: Progress) -> int:
         cuts = {number: [rows[at : at + BATCH] for at in range(0, len(rows), BATCH)] for number, rows in usable.items()}
         batches = source.images(index).read([cut for number in todo for cut in cuts[number]])
         n_todo = sum(map(len, usable.values()))
-        with said.images("features", len(index), len(index) - n_todo) as tell:
+        with progress.images("features", len(index), len(index) - n_todo) as tell:
             for number in todo:
                 error = known[_rows(index, number)]
                 values: list[Vectors] = []
@@ -184,7 +184,12 @@ def make(source: Source, index: Index, folder: Path, said: Progress) -> int:
 
 
 def features(
-    index: Index, choice: Choice, out: Path | None, machine: MachineConfig, calibrate_on: Index | None, said: Progress
+    index: Index,
+    choice: Choice,
+    out: Path | None,
+    machine: MachineConfig,
+    calibrate_on: Index | None,
+    progress: Progress,
 ) -> FeatureSummary:
     """Make the features of a store, or go on where an earlier call was stopped.
 
@@ -202,8 +207,8 @@ def features(
         raise Misuse(f"--encoder {choice.encoder}: these features are there already; nothing to compute")
     place = out or _writable(index)
     folder = source.folder(index, place)
-    with said:
-        computed = make(source, index, folder, said)
+    with progress:
+        computed = make(source, index, folder, progress)
     seconds = time.perf_counter() - started
     found = feature_files.load(folder, index)
     left_out, rate = int((found.error > 0).sum()), round(computed / seconds, 1)

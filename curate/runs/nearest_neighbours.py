@@ -70,15 +70,15 @@ def recall(neighbours: Neighbours, vectors: Floats) -> float:
     Raises:
         CurateError: the index's own distances are not the squared ones of its neighbours.
     """
-    nearest, said = _ask(neighbours, vectors)
+    nearest, record = _ask(neighbours, vectors)
     found = _squared(vectors, neighbours.target[nearest])
     # float32 sums of the index: relative to the vectors' own size, as near vectors cancel.
     size = np.square(vectors, dtype=np.float64).sum(1) + np.square(neighbours.target[nearest], dtype=np.float64).sum(1)
-    off = np.abs(said - found) > 1e-4 * (size + 1e-30)
+    off = np.abs(record - found) > 1e-4 * (size + 1e-30)
     if off.any():
         worst = int(np.argmax(off))
         raise CurateError(
-            f"nearest neighbours: the index says distance {said[worst]:g} where {found[worst]:g} is the squared one; "
+            f"nearest neighbours: the index says distance {record[worst]:g} where {found[worst]:g} is the squared one; "
             "this build of nmslib measures something else; install nmslib 2.1.2"
         )
     best = np.array([_squared(vector, neighbours.target).min() for vector in vectors])

@@ -233,15 +233,15 @@ def _distances(
 ) -> Floats:
     """The distance of each row of the store to the target, measured once a run."""
     index, path = images.shelf.index, out / target_distances.FILE_NAME
-    said = target_distances.identity(config, index, target.fingerprint)
+    record = target_distances.identity(config, index, target.fingerprint)
     if not path.exists():
         if (out / "run.json").exists():
             who = provenance.identity(config, index.fingerprint, target.fingerprint)
             provenance.compare(out, provenance.read_run(out), who)  # before anything is written into another's folder
         train, vectors = load_split(target, "train", images.decoder), target_distances.vectors_by(config, images.device)
         squared, share = target_distances.measure(images, rows, train.pixels, vectors, config.seed)
-        target_distances.save(path, index, rows, squared, said, share)
-    squared, share = target_distances.load(path, rows, len(index), said)
+        target_distances.save(path, index, rows, squared, record, share)
+    squared, share = target_distances.load(path, rows, len(index), record)
     notes.append(f"nearest target images: {share:.1%} of a sample are the true ones")
     far = squared if config.neighbours.nn_distance == "squared" else np.sqrt(squared)
     middle = float(np.exp(-config.neighbours.nn_beta * np.median(far[rows])))

@@ -70,26 +70,26 @@ def pretrain(
         return _pretrain(config, out, steps, progress or NullProgress())
 
 
-def _pretrain(config: RunConfig, out: Path, steps: int | None, said: Progress) -> PretrainSummary:
+def _pretrain(config: RunConfig, out: Path, steps: int | None, progress: Progress) -> PretrainSummary:
     if steps is not None:
         config = replace(config, train=replace(config.train, epochs=epochs_for(steps, config, out)))
     job = prepare(continued(config, out), out)
-    claim(job, out, said)
-    done, last = resume(job, out, said), job.config.train.epochs
+    claim(job, out, progress)
+    done, last = resume(job, out, progress), job.config.train.epochs
     for note in job.notes:
-        said.note(note)
-    said.begin(last, done)
-    with said:
+        progress.note(note)
+    progress.begin(last, done)
+    with progress:
         for epoch in range(done + 1, last + 1):
             rows = trainable(job.examples)
-            said.epoch(epoch, len(rows), len(job.index))
-            totals, seconds = train_on(job, rows, epoch, said, None if steps is None else steps - job.state.step)
+            progress.epoch(epoch, len(rows), len(job.index))
+            totals, seconds = train_on(job, rows, epoch, progress, None if steps is None else steps - job.state.step)
             refuse_undecodable(job)
             checkpoint.save(out, epoch, job.setup.network, job.state, job.examples)
             report = EpochReport(epoch, totals.images, len(rows), 0, numbers_of(job, totals, epoch, seconds), seconds)
             append_metrics(out / METRICS, report)
             checkpoint.finish(out, epoch, job.state, 0)
-            said.report(report)
+            progress.report(report)
     loss = parse_json(read_metrics(out)[-1])["pretext_loss"]
     return PretrainSummary(len(trainable(job.examples)), last, job.state.step, loss, seconds_spent(out))
 

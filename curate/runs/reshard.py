@@ -71,7 +71,7 @@ def take_up(job: Job, out: Path, generation: int) -> None:
     job.generation = generation
 
 
-def advance(job: Job, out: Path, epoch: int, said: Progress) -> int:
+def advance(job: Job, out: Path, epoch: int, progress: Progress) -> int:
     """Rewrite the shards after an epoch if the policy says so, and read on from them. Returns the generation in use.
 
     A disk that is too small is no reason to stop: the shards at hand hold everything.
@@ -83,9 +83,9 @@ def advance(job: Job, out: Path, epoch: int, said: Progress) -> int:
         return job.generation
     generation = job.generation + 1
     try:
-        _rewrite(job, out, epoch, folder(out, generation), said)
+        _rewrite(job, out, epoch, folder(out, generation), progress)
     except NoSpace as error:
-        said.note(f"shards not rewritten after epoch {epoch}: {error}")
+        progress.note(f"shards not rewritten after epoch {epoch}: {error}")
         return job.generation
     job.images.shelf = _shelf(folder(out, generation))
     job.generation = generation
@@ -101,7 +101,7 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
             shutil.rmtree(path)
 
 
-def curated(job: Chosen, out: Path, epoch: int, said: Progress) -> RewriteSummary:
+def curated(job: Chosen, out: Path, epoch: int, progress: Progress) -> RewriteSummary:
     """The curated shards of an epoch's manifest, in RUN/curated; the generations go when they are there.
 
     Those of an earlier end of the run, which has been extended since, make room for them.
@@ -109,7 +109,7 @@ def curated(job: Chosen, out: Path, epoch: int, said: Progress) -> RewriteSummar
     to = out / "curated"
     if (to / curated_set.MARKER).exists() and not _made_of(to, out, epoch):
         shutil.rmtree(to)
-    summary = _rewrite(job, out, epoch, to, said)
+    summary = _rewrite(job, out, epoch, to, progress)
     if not job.config.machine.keep_generations:
         for path in _generations(out).values():
             shutil.rmtree(path)
@@ -130,7 +130,7 @@ def undecodable_rows(error: Codes) -> Ints:
     return np.flatnonzero(~np.isin(error, known_before)).astype(np.int64)
 
 
-def _rewrite(job: Chosen, out: Path, epoch: int, to: Path, said: Progress) -> RewriteSummary:
+def _rewrite(job: Chosen, out: Path, epoch: int, to: Path, progress: Progress) -> RewriteSummary:
     table, _ = manifest.read(manifest.path_of(out, epoch))
     options = RewriteOptions(
         shard_size=job.config.output.shard_size,
@@ -139,7 +139,7 @@ def _rewrite(job: Chosen, out: Path, epoch: int, to: Path, said: Progress) -> Re
         undecodable="keep" if job.config.output.undecodable == "keep" else "drop",
     )
     broken = undecodable_rows(job.examples.error)
-    with said.shards("rewriting"):
+    with progress.shards("rewriting"):
         return rewrite(job.index, table, to, undecodable=broken, options=options)
 
 

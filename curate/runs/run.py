@@ -72,37 +72,39 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
         NonFinite: training diverged; the last checkpoint is intact.
         ShardError: the store is not readable, or the disk too small for the curated shards (all else is there then).
     """
-    started, said = time.perf_counter(), progress or NullProgress()
+    started, progress = time.perf_counter(), progress or NullProgress()
     refuse_impossible(config)
     refuse_overlap(config, out)
     with locked(out):
         if config.method in SELECTORS:
-            done = select(config, out, said)
+            done = select(config, out, progress)
             seconds, curated = round(time.perf_counter() - started, 3), str(out / "curated")
             return RunSummary(str(out), done.run_id, done.examples, done.kept, 0, seconds, curated, done.facts)
-        return _run(config, out, said, started)
+        return _run(config, out, progress, started)
 
 
-def _run(config: RunConfig, out: Path, said: Progress, started: float) -> RunSummary:
+def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> RunSummary:
     job = prepare(continued(config, out), out)
-    run_id = claim(job, out, said)
-    done = resume(job, out, said)
+    run_id = claim(job, out, progress)
+    done = resume(job, out, progress)
     last = job.config.train.epochs
     for note in job.notes:
-        said.note(note)
-    said.begin(last, done)
-    with said:
+        progress.note(note)
+    progress.begin(last, done)
+    with progress:
         for epoch in range(done + 1, last + 1):
-            one_epoch(job, out, run_id, epoch, said)
+            one_epoch(job, out, run_id, epoch, progress)
     ledger.write_final(out)
-    shared = reshard.curated(job, out, last, said).shared_keys
+    shared = reshard.curated(job, out, last, progress).shared_keys
     if shared:
-        said.note(f"{shared} kept keys are in several shards: readers that ignore shards mix them; see --rename prefix")
+        progress.note(
+            f"{shared} kept keys are in several shards: readers that ignore shards mix them; see --rename prefix"
+        )
     kept, seconds = int(job.examples.kept.sum()), round(time.perf_counter() - started, 3)
     return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"))
 
 
-def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> None:
+def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) -> None:
     """One epoch and everything it leaves behind, the checkpoint's marker last.
 
     Args:
@@ -110,15 +112,15 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> N
         out: the run directory, locked.
         run_id: its own.
         epoch: from 1.
-        said: told what happens.
+        progress: told what happens.
 
     Raises:
         As `run`.
     """
     config, examples = job.config, job.examples
     live = np.flatnonzero(examples.kept).astype(np.int64)
-    said.epoch(epoch, len(live), len(job.index))
-    totals, seconds = train_on(job, trainable(examples), epoch, said)
+    progress.epoch(epoch, len(live), len(job.index))
+    totals, seconds = train_on(job, trainable(examples), epoch, progress)
     beliefs = beliefs_of(job, live)
     lam, rho = config.prune.lam, config.prune.rho
     stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)
@@ -133,7 +135,7 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> N
         origin = manifest.Origin(rule, len(live), digest, stamp)
         manifest.write(manifest.path_of(out, epoch), _names(job, live[kept]), live[kept], origin)
     with _timed(seconds, "rewrite"):
-        generation = reshard.advance(job, out, epoch, said)
+        generation = reshard.advance(job, out, epoch, progress)
     with _timed(seconds, "checkpoint"):
         checkpoint.save(out, epoch, job.setup.network, job.state, examples)
     numbers = numbers_of(job, totals, epoch, seconds)
@@ -142,7 +144,7 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, said: Progress) -> N
     append_metrics(out / METRICS, report)
     checkpoint.finish(out, epoch, job.state, generation)
     reshard.drop_superseded(job, out, generation)
-    said.report(report)
+    progress.report(report)
 
 
 def beliefs_of(job: Job, rows: Ints) -> Beliefs:

@@ -53,7 +53,7 @@ def continued(config: RunConfig, out: Path) -> RunConfig:
     return replace(config, train=replace(config.train, lr_drops=tuple(held["lr_drops"])))
 
 
-def claim(job: Job, out: Path, said: Progress) -> str:
+def claim(job: Job, out: Path, progress: Progress) -> str:
     """Write run.json, or make sure that the one there is this run's; settle the arithmetic. Returns the run id.
 
     Raises:
@@ -66,11 +66,11 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         record = provenance.read_run(out)
         done = max(checkpoint.finished(out), default=0)
         for warning in provenance.compare(out, record, who, done):
-            said.note(f"going on under another version: {warning}")
+            progress.note(f"going on under another version: {warning}")
         begun = record["configuration"]["epochs"]
         if begun < job.config.train.epochs:
             drops = ", ".join(map(str, job.config.train.lr_drops)) or "none"
-            said.note(
+            progress.note(
                 f"extended from {begun} epochs to {job.config.train.epochs}, {done} are done; rate drops: {drops}"
             )
             provenance.extend(path, record, job.config)
@@ -84,7 +84,7 @@ def claim(job: Job, out: Path, said: Progress) -> str:
         machine["statistics"] = job.statistics
         record = provenance.write_run(path, job.config, who, machine)
     for name, cosine in chosen.agreement.items():
-        said.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")
+        progress.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")
     job.setup = replace(job.setup, autocast=chosen.autocast)
     return str(record["run_id"])
 
@@ -115,7 +115,7 @@ def _settle_precision(job: Job) -> precision.Precision:
     return precision.choose(wanted, device, meta_gradient)
 
 
-def resume(job: Job, out: Path, said: Progress) -> int:
+def resume(job: Job, out: Path, progress: Progress) -> int:
     """Take up the last complete checkpoint and cut away what later epochs left. Returns the epochs done.
 
     Raises:
@@ -125,7 +125,7 @@ def resume(job: Job, out: Path, said: Progress) -> int:
     if done:
         generation = checkpoint.load(out, done, job.setup.network, job.state, job.examples)["generation"]
         _refuse_gaps(out, done)
-        said.note(f"going on after epoch {done}")
+        progress.note(f"going on after epoch {done}")
     for place in ("ledger", "checkpoints", "manifests"):
         for epoch, path in checkpoint.epochs_in(out / place).items():
             if epoch > done:

@@ -60,27 +60,27 @@ class Selection:
     source: Source | None
 
 
-def select(config: RunConfig, out: Path, said: Progress) -> Selected:
+def select(config: RunConfig, out: Path, progress: Progress) -> Selected:
     """Choose, or go on where an earlier call was stopped. The caller has ``out`` locked.
 
     Raises:
         As `curate.runs.run.run`.
     """
-    job = _prepare(config, out, said)
-    run_id = _claim(job, out, said)
+    job = _prepare(config, out, progress)
+    run_id = _claim(job, out, progress)
     if not (read_metrics(out) and manifest.path_of(out, 1).is_file()):
-        _judge(job, out, run_id, said)
+        _judge(job, out, run_id, progress)
     held = ledger.beliefs_of(ledger.read_epoch(out, 1))
     job.examples.error[held.rows] = held.error
     ledger.write_final(out)
-    summary = reshard.curated(job, out, 1, said)
+    summary = reshard.curated(job, out, 1, progress)
     if summary.shared_keys:
-        said.note(f"{summary.shared_keys} kept keys are in several shards: readers that ignore shards mix them")
+        progress.note(f"{summary.shared_keys} kept keys are in several shards: readers that ignore shards mix them")
     kept, _ = manifest.read(manifest.path_of(out, 1))
     return Selected(run_id, len(job.index), len(kept), ledger.facts_of(out, 1))
 
 
-def _prepare(config: RunConfig, out: Path, said: Progress) -> Selection:
+def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
     target = open_target(config.target) if config.target else None
     resolved = resolve(config, labelled=target is None or is_labelled(target))
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
@@ -88,7 +88,7 @@ def _prepare(config: RunConfig, out: Path, said: Progress) -> Selection:
     index = open_index(config.store, place, workers, config.image, cache_path=out / "index.parquet")
     examples = fresh_examples(index)
     for note in [*(target.notes if target else ()), *store_notes(resolved, examples)]:
-        said.note(note)
+        progress.note(note)
     chosen, source = config.selection, None
     if SELECTORS.spec(config.method).needs_target:
         source = Source(Choice(chosen.encoder, chosen.nets), index, config.machine)
@@ -99,13 +99,13 @@ def _prepare(config: RunConfig, out: Path, said: Progress) -> Selection:
     return Selection(whole, index, target, examples, source)
 
 
-def _claim(job: Selection, out: Path, said: Progress) -> str:
+def _claim(job: Selection, out: Path, progress: Progress) -> str:
     who = provenance.identity(job.config, job.index.fingerprint, job.target.fingerprint if job.target else "")
     path = out / "run.json"
     if path.exists():
         record = provenance.read_run(out)
         for warning in provenance.compare(out, record, who):
-            said.note(f"going on under another version: {warning}")
+            progress.note(f"going on under another version: {warning}")
     else:
         refuse_foreign(out)
         device = str(job.source.device) if job.source else "cpu"
@@ -113,11 +113,11 @@ def _claim(job: Selection, out: Path, said: Progress) -> str:
     return str(record["run_id"])
 
 
-def _judge(job: Selection, out: Path, run_id: str, said: Progress) -> None:
+def _judge(job: Selection, out: Path, run_id: str, progress: Progress) -> None:
     """Score, and write ledger, manifest and metrics, each whole, in this order."""
     seconds: dict[str, float] = {}
     with _timed(seconds, "features"):
-        store, target = _features(job, out, said)
+        store, target = _features(job, out, progress)
     with _timed(seconds, "score"):
         choose: base.Selector = SELECTORS[job.config.method]
         scores = choose(store.values, target, job.config.seed)
@@ -146,7 +146,7 @@ def _judge(job: Selection, out: Path, run_id: str, said: Progress) -> None:
     append_metrics(out / METRICS, report)
 
 
-def _features(job: Selection, out: Path, said: Progress) -> tuple[Features, Vectors]:
+def _features(job: Selection, out: Path, progress: Progress) -> tuple[Features, Vectors]:
     """Of the store and of the target's training images; without an encoder, rows alone."""
     source, folder = job.source, job.config.selection.features
     if source is None:
@@ -154,7 +154,7 @@ def _features(job: Selection, out: Path, said: Progress) -> tuple[Features, Vect
         return Features(rows, np.empty((len(rows), 0), np.float32), job.examples.error), np.empty((0, 0), np.float32)
     assert job.target is not None
     places = [Path(folder)] if folder else []
-    store = of_store(source, job.index, [*places, *beside(job.index), out / feature_files.FOLDER], said)
+    store = of_store(source, job.index, [*places, *beside(job.index), out / feature_files.FOLDER], progress)
     train = job.target.splits["train"]
     if source.given is not None:
         return store, source.given.of(names_of(train), "target").values

@@ -50,8 +50,10 @@ def identity(config: ReadyConfig, index: Index, target: str) -> dict[str, Any]:
         target: the target's fingerprint.
     """
     near, images = config.neighbours, {k: v for k, v in asdict(config.images).items() if k not in _OF_TRAINING}
-    said = {"store": index.fingerprint, "target": target, "space": near.nn_space, "tap": near.nn_tap}
-    return said | {"weights": near.nn_weights} | {k: list(v) if isinstance(v, tuple) else v for k, v in images.items()}
+    record = {"store": index.fingerprint, "target": target, "space": near.nn_space, "tap": near.nn_tap}
+    return (
+        record | {"weights": near.nn_weights} | {k: list(v) if isinstance(v, tuple) else v for k, v in images.items()}
+    )
 
 
 def vectors_by(config: ReadyConfig, device: torch.device) -> Vectors:
@@ -96,15 +98,15 @@ def measure(images: ImageStore, rows: Ints, target: Tensor, vectors: Vectors, se
     return squared, share
 
 
-def save(path: Path, index: Index, rows: Ints, squared: Floats, said: dict[str, Any], share: float) -> None:
+def save(path: Path, index: Index, rows: Ints, squared: Floats, record: dict[str, Any], share: float) -> None:
     """Publish the distances: ``shard``, ``key``, ``row`` and ``squared``, null where the image does not decode."""
     names = index.table.select(["shard", "key"]).take(pa.array(rows))
     columns = {name: names[name].cast(pa.string()) for name in ("shard", "key")}
     table = pa.table({**columns, "row": rows, "squared": pa.array(squared, mask=np.isinf(squared))})
-    table_file.write(path, table, {"format": "distances", "version": VERSION, "of": said, "recall": share})
+    table_file.write(path, table, {"format": "distances", "version": VERSION, "of": record, "recall": share})
 
 
-def load(path: Path, rows: Ints, n: int, said: dict[str, Any]) -> tuple[Floats, float]:
+def load(path: Path, rows: Ints, n: int, record: dict[str, Any]) -> tuple[Floats, float]:
     """The squared distances of all ``n`` rows of the store, infinite where there is none, and their recall.
 
     Args:
@@ -115,7 +117,7 @@ def load(path: Path, rows: Ints, n: int, said: dict[str, Any]) -> tuple[Floats, 
         CurateError: the file is damaged, of another format, of other rows, or a distance is none.
     """
     of, share, table = _read(path)
-    for name, value in said.items():
+    for name, value in record.items():
         if of.get(name) != value:
             raise RunMismatch(f"{path}: measured with {name} {of.get(name)}, now it is {value}; start in a new --out")
     at = table["row"].to_numpy()

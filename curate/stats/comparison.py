@@ -75,8 +75,8 @@ def as_markdown(table: ScoreTable, comparison: Comparison, best: Best = "highest
         _line("mean", [f"{value:.4g}" for value in np.mean(table.values, axis=0)]),
         _line("mean rank", [f"{comparison.ranks[method]:.2f}" for method in table.methods]),
     ]
-    said = [*in_words(comparison), *comparison.warnings]
-    return "\n".join([*lines, "", *(f"- {_escaped(line)}" for line in said), ""])
+    record = [*in_words(comparison), *comparison.warnings]
+    return "\n".join([*lines, "", *(f"- {_escaped(line)}" for line in record), ""])
 
 
 def in_words(comparison: Comparison) -> list[str]:

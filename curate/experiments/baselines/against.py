@@ -198,7 +198,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     index = store_of(run, config)
     place = Place(run, target, folder, config, asked.protocol.device)
     kept = len(open_index(str(run / "curated")))
-    said = {
+    fields = {
         "format": FORMAT,
         "version": VERSION,
         "verdicts": VERDICTS,
@@ -207,7 +207,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         "epochs": asked.epochs,
         "steps": asked.steps,
     }
-    output_dir.keep(folder / RECORD, said)
+    output_dir.keep(folder / RECORD, fields)
     subsets = run_cells(
         partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
     )
@@ -215,7 +215,7 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     trained = run_cells(partial(train, place), cells, place.out / "trainings", "trainings", asked.processes)
     beside = run_cells(partial(look, place), _beside(asked, cells), place.out / "untrained", "untrained")
     sets = ["curated", *asked.names]
-    said = {
+    fields = {
         "sets": sets,
         "seeds": asked.seeds,
         "epochs": epochs_of(asked, config),
@@ -223,9 +223,9 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         "kept": kept,
         **report.figures(asked.regimes, sets, asked.seeds, trained | beside, subsets, seconds_spent(run)),
     }
-    write_json(place.out / "against.json", said)
-    write_bytes(place.out / "against.md", report.page(said).encode())
-    return said
+    write_json(place.out / "against.json", fields)
+    write_bytes(place.out / "against.md", report.page(fields).encode())
+    return fields
 
 
 def usual_taps(run: Path) -> list[str]:

@@ -39,19 +39,19 @@ def figures(
         subsets: what making each subset took, by its name.
         curation: seconds of the run.
     """
-    said: dict[str, Any] = {key: {} for key in ("seconds", "images", "steps")}
+    record: dict[str, Any] = {key: {} for key in ("seconds", "images", "steps")}
     readings: dict[str, dict[str, Any]] = {}
     for regime in regimes:
         cells = {kind: _cells(scored, kind, regime, seeds) for kind in (*sets, *UNTRAINED)}
         trained = {kind: cells[kind] for kind in sets}
-        said["seconds"][regime] = {kind: costs(kind, row, subsets, curation) for kind, row in trained.items()}
-        said["images"][regime] = {kind: row[0]["images"] for kind, row in trained.items()}
-        said["steps"][regime] = {kind: row[0]["steps"] for kind, row in trained.items()}
+        record["seconds"][regime] = {kind: costs(kind, row, subsets, curation) for kind, row in trained.items()}
+        record["images"][regime] = {kind: row[0]["images"] for kind, row in trained.items()}
+        record["steps"][regime] = {kind: row[0]["steps"] for kind, row in trained.items()}
         for name in cells[sets[0]][0]["right"]:
             right = {kind: [cell["right"][name] for cell in row] for kind, row in cells.items()}
             for key, value in compared(right, sets[0]).items():
                 readings.setdefault(name, {}).setdefault(key, {})[regime] = value
-    return {**next(iter(readings.values())), "readings": readings, **said}
+    return {**next(iter(readings.values())), "readings": readings, **record}
 
 
 def compared(right: Mapping[str, Sequence[Sequence[float]]], ours: str) -> dict[str, Any]:
@@ -80,36 +80,36 @@ def costs(kind: str, cells: Sequence[Result], subsets: Mapping[str, Result], cur
     }
 
 
-def page(said: Mapping[str, Any]) -> str:
+def page(record: Mapping[str, Any]) -> str:
     """against.json for people."""
-    images = next(iter(said["interval"][next(iter(said["steps"]))].values()))["images"]
+    images = next(iter(record["interval"][next(iter(record["steps"]))].values()))["images"]
     opening = (
-        f"{said['kept']:,} of {said['store']:,} images were kept. Accuracy of logistic regression on {images:,} test "
-        f"images, per cent: mean and 95 % interval over {said['seeds']} seed(s) and these images; differences are "
+        f"{record['kept']:,} of {record['store']:,} images were kept. Accuracy of logistic regression on {images:,} "
+        f"test images, per cent: mean and 95 % interval over {record['seeds']} seed(s) and these images; differences are "
         "taken image by image and seed by seed. Untrained: the network as it was drawn, its batch norms calibrated; "
         "pixels: the image itself at 9x9. A verdict is of this budget: longer training wants less choosing. Seconds: "
         "choosing the images, and one training."
     )
-    sheets = [sheet(said, regime, name) for regime in said["steps"] for name in said["readings"]]
+    sheets = [sheet(record, regime, name) for regime in record["steps"] for name in record["readings"]]
     return markdown("Did curation pay?", [opening], sheets)
 
 
-def sheet(said: Mapping[str, Any], regime: str, reading: str) -> Sheet:
+def sheet(record: Mapping[str, Any], regime: str, reading: str) -> Sheet:
     """A line a set, and what follows for the curated one."""
-    found, rows = said["readings"][reading], []
+    found, rows = record["readings"][reading], []
     for kind, interval in found["interval"][regime].items():
-        seconds, less = said["seconds"][regime].get(kind, {}), found["difference"][regime].get(kind)
-        counts = (number(said[key][regime].get(kind), 0) for key in ("images", "steps"))
+        seconds, less = record["seconds"][regime].get(kind, {}), found["difference"][regime].get(kind)
+        counts = (number(record[key][regime].get(kind), 0) for key in ("images", "steps"))
         spent = (number(seconds.get(part), 1) for part in ("curation", "training", "total"))
         rows.append((kind, shown(interval), "" if less is None else shown(less), *counts, *spent))
     header = ("shards", "accuracy", "curated less this", "images", "steps", "choosing s", "training s", "total s")
-    return Sheet(f"{TITLES[regime]}: {reading}", header, tuple(rows), tuple(verdicts(said, regime, reading)))
+    return Sheet(f"{TITLES[regime]}: {reading}", header, tuple(rows), tuple(verdicts(record, regime, reading)))
 
 
-def verdicts(said: Mapping[str, Any], regime: str, reading: str) -> list[str]:
+def verdicts(record: Mapping[str, Any], regime: str, reading: str) -> list[str]:
     """Whether the curated shards are better than each other set, and what more or less they cost."""
-    seconds, lines = said["seconds"][regime], []
-    for kind, less in said["readings"][reading]["difference"][regime].items():
+    seconds, lines = record["seconds"][regime], []
+    for kind, less in record["readings"][reading]["difference"][regime].items():
         line = f"curated against {kind}: {less['verdict']}"
         if kind in seconds:
             more = seconds["curated"]["total"] - seconds[kind]["total"]

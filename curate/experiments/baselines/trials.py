@@ -44,8 +44,8 @@ def compare(
     for seed in range(seeds):
         for name, shards in sets.items():
             to = out / f"{name}-{seed}"
-            said: Progress = Bar(f"{name} {seed + 1}/{seeds}")
-            trained = pretrain(shards, to, {**options, "seed": seed}, steps, said)
+            record: Progress = Bar(f"{name} {seed + 1}/{seeds}")
+            trained = pretrain(shards, to, {**options, "seed": seed}, steps, record)
             trials[name].append(Trial(trained, evaluate(to, target, Protocol(device=options.get("device", "auto")))))
     return trials
 

@@ -188,10 +188,10 @@ class Clock:
         self._last = now
 
 
-def select(out: Path, options: dict[str, Any], name: str, seed: int, said: Progress | None = None) -> None:
+def select(out: Path, options: dict[str, Any], name: str, seed: int, progress: Progress | None = None) -> None:
     """A run on the store, in ``out``/NAME."""
     where = {"store": str(out / "source"), "target": str(out / "target"), "seed": seed, "workers": 0}
-    run(from_options(options | where), out / name, said)
+    run(from_options(options | where), out / name, progress)
 
 
 def prove(curated: Path, index: shard_index.Index) -> None:
@@ -245,8 +245,8 @@ def train(out: Path, cell: Training) -> Result:
     """Pre-train plainly and score: ``right`` by tap, ``loss``."""
     own = {"raw": "source", "curated": "run/curated", "random": f"random-{cell.seed}"}
     to = out / "pretrain" / f"{cell.shards}-{cell.seed}"
-    said = pretrain(str(out / own.get(cell.shards, cell.shards)), to, cell.options | {"seed": cell.seed}, cell.steps)
-    return {"right": _right(out, to, TAPS), "loss": said.loss}
+    record = pretrain(str(out / own.get(cell.shards, cell.shards)), to, cell.options | {"seed": cell.seed}, cell.steps)
+    return {"right": _right(out, to, TAPS), "loss": record.loss}
 
 
 def look(out: Path, cell: Look) -> Result:

@@ -101,15 +101,15 @@ def claim(out: Path, scale: Scale, seed: int) -> None:
     Raises:
         Misuse: it holds other draws, or a folder ``data`` that is not of an experiment.
     """
-    said, path = {"seed": seed, "source": scale.source, "labelled": scale.labelled}, out / "data" / "drawn.json"
+    record, path = {"seed": seed, "source": scale.source, "labelled": scale.labelled}, out / "data" / "drawn.json"
     if not path.exists():
         if path.parent.exists():
             raise Misuse(f"--out {out}: has a folder data/ that is not of an experiment; name another --out")
-        write_json(path, said)
+        write_json(path, record)
     held = said_in(path)
-    if held != said:
+    if held != record:
         before = held if isinstance(held, dict) else {}
-        other = ", ".join(f"{k} was {before.get(k)}, is {v}" for k, v in said.items() if before.get(k) != v)
+        other = ", ".join(f"{k} was {before.get(k)}, is {v}" for k, v in record.items() if before.get(k) != v)
         raise Misuse(f"--out {out}: holds another experiment ({other}); name a new --out")
 
 

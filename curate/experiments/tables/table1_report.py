@@ -103,31 +103,31 @@ def under_budget(runs: list[Result], methods: list[str], counted: str | None) ->
     return {name: mean(values) for name, values in losses.items()}
 
 
-def write(out: Path, said: dict[str, Any]) -> None:
+def write(out: Path, record: dict[str, Any]) -> None:
     """table1.csv and table1.md beside table1.json."""
-    write_bytes(out / "table1.csv", as_csv(said).encode())
-    write_bytes(out / "table1.md", as_markdown(said).encode())
+    write_bytes(out / "table1.csv", as_csv(record).encode())
+    write_bytes(out / "table1.md", as_markdown(record).encode())
 
 
-def as_csv(said: dict[str, Any]) -> str:
+def as_csv(record: dict[str, Any]) -> str:
     """A line a target and method, the paper's two numbers last."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["target", "method", *COLUMNS, "paper_test_loss", "paper_seconds"])
-    for target, methods in said["targets"].items():
+    for target, methods in record["targets"].items():
         for method, row in methods.items():
             printed = printed_of(target, method)
             writer.writerow([target, method, *(row[name] for name in COLUMNS), *(printed or (None, None))])
     return text.getvalue()
 
 
-def as_markdown(said: dict[str, Any]) -> str:
+def as_markdown(record: dict[str, Any]) -> str:
     """The table, the comparison under three budgets, and what was run."""
-    settings = said["settings"]
+    settings = record["settings"]
     lines = [
-        f"# Table 1 at {said['scale']} scale",
+        f"# Table 1 at {record['scale']} scale",
         "",
-        f"Sets: {', '.join(settings['sets'])}. {settings['epochs']} epochs, {said['seeds']} seed(s), "
+        f"Sets: {', '.join(settings['sets'])}. {settings['epochs']} epochs, {record['seeds']} seed(s), "
         f"target batch {settings['common']['target_batch']}. Seconds are the thread's processor time of all training "
         "steps. The loss is that of the epoch which val picks.",
         "",
@@ -135,7 +135,7 @@ def as_markdown(said: dict[str, Any]) -> str:
         "| paper: loss | paper: seconds |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for target, methods in said["targets"].items():
+    for target, methods in record["targets"].items():
         lines += [_row(target, name, row, methods["uniform"]) for name, row in methods.items()]
     lines += [
         "",
@@ -144,13 +144,13 @@ def as_markdown(said: dict[str, Any]) -> str:
         "| target | method | equal epochs | equal steps | equal seconds |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
-    for target, budgets in said["budgets"].items():
+    for target, budgets in record["budgets"].items():
         for method in budgets["epochs"]:
             losses = " | ".join(f"{budgets[budget][method]:.2f}" for budget in BUDGETS)
             lines.append(f"| {target} | {method} | {losses} |")
     stopped = [
         f"{target}, {name}: {row['stopped']}"
-        for target, methods in said["targets"].items()
+        for target, methods in record["targets"].items()
         for name, row in methods.items()
         if row["stopped"]
     ]

@@ -62,15 +62,21 @@ def table2(
     if size.authors:
         trials += [Trial(AUTHORS_ROW, "bdw", each, AUTHORS) for each in sets]
     found = run_trials(trials, size, out, devices=devices, processes=processes, seed=seed)
-    said: dict[str, Any] = {"table": 2, "scale": scale, "seed": seed, **settings(size, sets), **results(trials, found)}
-    said = parse_json(json_bytes(said))  # as it reads back
-    write_json(out / "table2.json", said)
-    table2_report.write(out, said)
+    record: dict[str, Any] = {
+        "table": 2,
+        "scale": scale,
+        "seed": seed,
+        **settings(size, sets),
+        **results(trials, found),
+    }
+    record = parse_json(json_bytes(record))  # as it reads back
+    write_json(out / "table2.json", record)
+    table2_report.write(out, record)
     for protocol in PROTOCOLS:
-        comparison = ranking.compared(said[protocol])
+        comparison = ranking.compared(record[protocol])
         if comparison is not None:
-            write_comparison(out / protocol, ranking.score_table(said[protocol]), comparison)
-    return said
+            write_comparison(out / protocol, ranking.score_table(record[protocol]), comparison)
+    return record
 
 
 def settings(scale: Scale, sets: Sequence[DataSet]) -> dict[str, Any]:

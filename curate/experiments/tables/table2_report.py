@@ -27,32 +27,32 @@ COLUMNS = ("logistic", "finetuned", "pruned", "epoch", "epochs")
 SPENT = ("training", "cpu", "logistic", "finetuned")
 
 
-def write(out: Path, said: Mapping[str, Any]) -> None:
+def write(out: Path, record: Mapping[str, Any]) -> None:
     """table2.md, .tex and .csv beside table2.json, and the authors' configuration in extras.csv where it was run."""
-    pages = sheets(said)
-    write_bytes(out / "table2.md", markdown(f"Table 2 at {said['scale']} scale", opening(said), pages).encode())
+    pages = sheets(record)
+    write_bytes(out / "table2.md", markdown(f"Table 2 at {record['scale']} scale", opening(record), pages).encode())
     write_bytes(out / "table2.tex", latex(pages).encode())
-    write_bytes(out / "table2.csv", csv_of(said).encode())
-    if said["extras"]["logistic"]:
-        write_bytes(out / "extras.csv", csv_of(said["extras"]).encode())
+    write_bytes(out / "table2.csv", csv_of(record).encode())
+    if record["extras"]["logistic"]:
+        write_bytes(out / "extras.csv", csv_of(record["extras"]).encode())
 
 
-def sheets(said: Mapping[str, Any]) -> list[Sheet]:
+def sheets(record: Mapping[str, Any]) -> list[Sheet]:
     """Both protocols, the paper's numbers, what was pruned, and the seconds."""
-    found = [scores_sheet(said, protocol) for protocol in TITLES]
-    if not is_full(said):
-        found += [printed_sheet(said, protocol) for protocol in TITLES if printed_names(said)]
-    return [*found, pruned_sheet(said), *(seconds_sheet(said, part) for part in SPENT)]
+    found = [scores_sheet(record, protocol) for protocol in TITLES]
+    if not is_full(record):
+        found += [printed_sheet(record, protocol) for protocol in TITLES if printed_names(record)]
+    return [*found, pruned_sheet(record), *(seconds_sheet(record, part) for part in SPENT)]
 
 
-def opening(said: Mapping[str, Any]) -> list[str]:
+def opening(record: Mapping[str, Any]) -> list[str]:
     """What the tables are of."""
     sizes = [
         f"- {name}: {one['train']:,} train, {one['val']:,} val, {one['test']:,} test; source {one['source']}, "
         f"{one['store']:,} images; {'as large as' if one['full'] else 'not of the size of'} the paper's"
-        for name, one in said["data"].items()
+        for name, one in record["data"].items()
     ]
-    options = ", ".join(f"{key} {value}" for key, value in said["settings"]["training"].items())
+    options = ", ".join(f"{key} {value}" for key, value in record["settings"]["training"].items())
     return [
         "Accuracies on test, per cent. Each network is the one that its method trained; logistic regression picked the "
         "epoch. Means and ranks are over the data sets on which every method has a number.",
@@ -61,70 +61,71 @@ def opening(said: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def scores_sheet(said: Mapping[str, Any], protocol: str) -> Sheet:
+def scores_sheet(record: Mapping[str, Any], protocol: str) -> Sheet:
     """Our accuracies, and the paper's below where they are comparable."""
-    names = list(said["data"])
+    names = list(record["data"])
     rows = [
         (
             shown(method),
             *(number(row[name]) for name in names),
-            number(said["average"][protocol][method]),
-            number(said["ranks"][protocol][method]),
-            number(said["decathlon"][protocol][method], 1),
+            number(record["average"][protocol][method]),
+            number(record["ranks"][protocol][method]),
+            number(record["decathlon"][protocol][method], 1),
         )
-        for method, row in said[protocol].items()
+        for method, row in record[protocol].items()
     ]
     rows += [
-        (method, *(number(row[name]) for name in names), "", "", "") for method, row in said["extras"][protocol].items()
+        (method, *(number(row[name]) for name in names), "", "", "")
+        for method, row in record["extras"][protocol].items()
     ]
-    if is_full(said):
-        rows += [(*row, "", "") for row in printed_rows(said, protocol)]
+    if is_full(record):
+        rows += [(*row, "", "") for row in printed_rows(record, protocol)]
     header = ("method", *names, "mean", "mean rank", "decathlon points (unofficial)")
-    return Sheet(TITLES[protocol], header, tuple(rows), tuple(tests(said, protocol)))
+    return Sheet(TITLES[protocol], header, tuple(rows), tuple(tests(record, protocol)))
 
 
-def tests(said: Mapping[str, Any], protocol: str) -> list[str]:
+def tests(record: Mapping[str, Any], protocol: str) -> list[str]:
     """What the tests say, and which data sets they leave out."""
-    over = ranking.complete(said[protocol])
-    lines = [f"left out of means and ranks: {name}" for name in said["data"] if name not in over]
-    comparison = ranking.compared(said[protocol])
+    over = ranking.complete(record[protocol])
+    lines = [f"left out of means and ranks: {name}" for name in record["data"] if name not in over]
+    comparison = ranking.compared(record[protocol])
     return lines if comparison is None else [*lines, *in_words(comparison), *comparison.warnings]
 
 
-def printed_sheet(said: Mapping[str, Any], protocol: str) -> Sheet:
+def printed_sheet(record: Mapping[str, Any], protocol: str) -> Sheet:
     """The paper's accuracies, on the full data."""
-    header = ("method", *printed_names(said), "mean of all ten")
+    header = ("method", *printed_names(record), "mean of all ten")
     note = "ours above is on other or fewer images, or of another network: the two are not to be compared"
     tests = in_words(compare(table_of(PRINTED[protocol][0])))
     title = f"{TITLES[protocol]}: the paper, full data"
-    return Sheet(title, header, tuple(printed_rows(said, protocol)), (note, *(f"all ten: {line}" for line in tests)))
+    return Sheet(title, header, tuple(printed_rows(record, protocol)), (note, *(f"all ten: {line}" for line in tests)))
 
 
-def printed_rows(said: Mapping[str, Any], protocol: str) -> list[tuple[str, ...]]:
+def printed_rows(record: Mapping[str, Any], protocol: str) -> list[tuple[str, ...]]:
     """The paper's numbers of the data sets that bear its names; all of ours where the data is the paper's."""
     accuracies, means = PRINTED[protocol]
-    names = list(said["data"]) if is_full(said) else printed_names(said)
+    names = list(record["data"]) if is_full(record) else printed_names(record)
     return [
         (f"paper: {method}", *(number(row.get(name)) for name in names), number(means[method]))
         for method, row in accuracies.items()
     ]
 
 
-def printed_names(said: Mapping[str, Any]) -> list[str]:
+def printed_names(record: Mapping[str, Any]) -> list[str]:
     """The data sets of which the paper has numbers."""
-    return [name for name in said["data"] if name in paper_numbers.DOMAINS]
+    return [name for name in record["data"] if name in paper_numbers.DOMAINS]
 
 
-def is_full(said: Mapping[str, Any]) -> bool:
+def is_full(record: Mapping[str, Any]) -> bool:
     """Whether ours can be held against the paper's."""
-    names = printed_names(said)
-    return said["scale"] == "paper" and bool(names) and all(said["data"][name]["full"] for name in names)
+    names = printed_names(record)
+    return record["scale"] == "paper" and bool(names) and all(record["data"][name]["full"] for name in names)
 
 
-def pruned_sheet(said: Mapping[str, Any]) -> Sheet:
+def pruned_sheet(record: Mapping[str, Any]) -> Sheet:
     """Per cent of the source that each run pruned, and the trainings that ended early."""
-    names, rows, notes = list(said["data"]), [], []
-    for part in (said, said["extras"]):
+    names, rows, notes = list(record["data"]), [], []
+    for part in (record, record["extras"]):
         for method, row in part["pruned"].items():
             rows.append((shown(method), *(number(row[name]) for name in names)))
         notes += [
@@ -133,12 +134,12 @@ def pruned_sheet(said: Mapping[str, Any]) -> Sheet:
             for name, why in row.items()
             if why
         ]
-    idle = [name for name, share in said["pruned"]["bdw"].items() if share == 0]
+    idle = [name for name, share in record["pruned"]["bdw"].items() if share == 0]
     notes += [f"bdw pruned nothing for {', '.join(idle)}"] if idle else []
     return Sheet("Pruned, per cent of the source", ("method", *names), tuple(rows), tuple(notes))
 
 
-def seconds_sheet(said: Mapping[str, Any], part: str) -> Sheet:
+def seconds_sheet(record: Mapping[str, Any], part: str) -> Sheet:
     """Seconds of one part of the work."""
     titles = {
         "training": "Seconds of training (of a network with uniform weights once a source)",
@@ -146,20 +147,20 @@ def seconds_sheet(said: Mapping[str, Any], part: str) -> Sheet:
         "logistic": "Seconds of logistic regression, all epochs",
         "finetuned": "Seconds of fine-tuning, all settings",
     }
-    names = list(said["data"])
+    names = list(record["data"])
     rows = [
         (shown(method), *(number(row[name].get(part)) for name in names))
-        for group in (said, said["extras"])
+        for group in (record, record["extras"])
         for method, row in group["seconds"].items()
     ]
     return Sheet(titles[part], ("method", *names), tuple(rows))
 
 
-def csv_of(said: Mapping[str, Any]) -> str:
+def csv_of(record: Mapping[str, Any]) -> str:
     """A line a data set and method, as `curate compare --metric` reads it."""
     lines = [
-        [name, method, *(said[key][method][name] for key in COLUMNS), *(seconds.get(part) for part in SPENT)]
-        for method, row in said["seconds"].items()
+        [name, method, *(record[key][method][name] for key in COLUMNS), *(seconds.get(part) for part in SPENT)]
+        for method, row in record["seconds"].items()
         for name, seconds in row.items()
     ]
     return as_csv(["domain", "method", *COLUMNS, *(f"seconds_{part}" for part in SPENT)], lines)

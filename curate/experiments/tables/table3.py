@@ -57,12 +57,12 @@ def table3(
     chosen = only_one(open_stl10(data, out, size, seed), data, domain)
     trials = trials_of(size, chosen)
     found = run_trials(trials, size, out, devices=devices, processes=processes, seed=seed)
-    said: dict[str, Any] = {"table": 3, "scale": scale, "seed": seed, "set": chosen.name, **settings(size, [chosen])}
-    said["rows"] = [row(trial, found[trial.scoring]) for trial in trials]
-    said = parse_json(json_bytes(said))  # as it reads back
-    write_json(out / "table3.json", said)
-    table3_report.write(out, said)
-    return said
+    record: dict[str, Any] = {"table": 3, "scale": scale, "seed": seed, "set": chosen.name, **settings(size, [chosen])}
+    record["rows"] = [row(trial, found[trial.scoring]) for trial in trials]
+    record = parse_json(json_bytes(record))  # as it reads back
+    write_json(out / "table3.json", record)
+    table3_report.write(out, record)
+    return record
 
 
 def only_one(sets: Mapping[str, DataSet], data: Path, name: str | None) -> DataSet:

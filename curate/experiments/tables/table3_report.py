@@ -15,62 +15,62 @@ SPENT = ("training", "cpu", "logistic", "finetuned")
 PRINTED = ("finetuned", "pruned", "seconds")
 
 
-def write(out: Path, said: Mapping[str, Any]) -> None:
+def write(out: Path, record: Mapping[str, Any]) -> None:
     """table3.md, .tex and .csv beside table3.json."""
-    pages = [results_sheet(said), seconds_sheet(said)]
-    write_bytes(out / "table3.md", markdown(f"Table 3 at {said['scale']} scale", opening(said), pages).encode())
+    pages = [results_sheet(record), seconds_sheet(record)]
+    write_bytes(out / "table3.md", markdown(f"Table 3 at {record['scale']} scale", opening(record), pages).encode())
     write_bytes(out / "table3.tex", latex(pages).encode())
-    write_bytes(out / "table3.csv", csv_of(said).encode())
+    write_bytes(out / "table3.csv", csv_of(record).encode())
 
 
-def opening(said: Mapping[str, Any]) -> list[str]:
+def opening(record: Mapping[str, Any]) -> list[str]:
     """What the table is of."""
-    one = said["data"][said["set"]]
-    options = ", ".join(f"{key} {value}" for key, value in said["settings"]["training"].items())
+    one = record["data"][record["set"]]
+    options = ", ".join(f"{key} {value}" for key, value in record["settings"]["training"].items())
     return [
-        f"{said['set']}: {one['train']:,} train, {one['val']:,} val, {one['test']:,} test; {one['store']:,} images in "
-        "the source. Accuracies on test and shares of the source, per cent; seconds are of training.",
+        f"{record['set']}: {one['train']:,} train, {one['val']:,} val, {one['test']:,} test; {one['store']:,} images "
+        "in the source. Accuracies on test and shares of the source, per cent; seconds are of training.",
         "The paper's columns are of STL-10 whole"
-        + (": the same data." if is_full(said) else "; ours is on other or fewer images, or of another network."),
+        + (": the same data." if is_full(record) else "; ours is on other or fewer images, or of another network."),
         f"Every run: rotation, paper mode but for the row's constants; {options}.",
     ]
 
 
-def is_full(said: Mapping[str, Any]) -> bool:
+def is_full(record: Mapping[str, Any]) -> bool:
     """Whether ours can be held against the paper's."""
-    return bool(said["scale"] == "paper" and said["set"] == "stl10" and said["data"]["stl10"]["full"])
+    return bool(record["scale"] == "paper" and record["set"] == "stl10" and record["data"]["stl10"]["full"])
 
 
-def results_sheet(said: Mapping[str, Any]) -> Sheet:
+def results_sheet(record: Mapping[str, Any]) -> Sheet:
     """A line a run: its constants, accuracies, what was pruned, and the paper's."""
     ours = ("fine-tuned", "logistic", "pruned", "pruned in the target's classes", "pruned outside", "seconds")
     header = ("method", "eta", "rho", "lambda", *ours, "paper: fine-tuned", "paper: pruned", "paper: seconds")
     rows = []
-    for row in said["rows"]:
+    for row in record["rows"]:
         theirs = row["paper"] or dict.fromkeys(PRINTED)
         found = (number(row[name]) for name in COLUMNS[:5])
         printed = (number(theirs[name], 0 if name == "seconds" else 2) for name in PRINTED)
         rows.append((named(row), *constants(row), *found, number(row["seconds"]["training"]), *printed))
     stopped = [
         f"{named(row)} {' '.join(constants(row))}: ended after epoch {row['epochs']}: {row['stopped']}"
-        for row in said["rows"]
+        for row in record["rows"]
         if row["stopped"]
     ]
-    idle = [row for row in said["rows"] if row["method"] == "bdw" and row["pruned"] == 0]
+    idle = [row for row in record["rows"] if row["method"] == "bdw" and row["pruned"] == 0]
     notes = [*stopped, *(f"{named(row)} {' '.join(constants(row))}: pruned nothing" for row in idle)]
     return Sheet("Accuracy and pruning", header, tuple(rows), tuple(notes))
 
 
-def seconds_sheet(said: Mapping[str, Any]) -> Sheet:
+def seconds_sheet(record: Mapping[str, Any]) -> Sheet:
     """A line a run: where its time went."""
     header = ("method", "eta", "rho", "lambda", "training", "processor time of its steps", "logistic", "fine-tuning")
     rows = (
-        (named(row), *constants(row), *(number(row["seconds"].get(part)) for part in SPENT)) for row in said["rows"]
+        (named(row), *constants(row), *(number(row["seconds"].get(part)) for part in SPENT)) for row in record["rows"]
     )
     return Sheet("Seconds", header, tuple(rows))
 
 
-def csv_of(said: Mapping[str, Any]) -> str:
+def csv_of(record: Mapping[str, Any]) -> str:
     """A line a run."""
     lines = [
         [
@@ -78,7 +78,7 @@ def csv_of(said: Mapping[str, Any]) -> str:
             *(row["seconds"].get(part) for part in SPENT),
             *((row["paper"] or {}).get(name) for name in PRINTED),
         ]
-        for row in said["rows"]
+        for row in record["rows"]
     ]
     spent, printed = (f"seconds_{part}" for part in SPENT), (f"paper_{name}" for name in PRINTED)
     return as_csv(["row", "method", *CONSTANTS, *COLUMNS, *spent, *printed], lines)
