@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import (
+        compare_baselines,
         dry_run,
+        evaluate,
+        features,
         pretrain,
         prune,
         register_meta_loss,
@@ -29,7 +32,10 @@ __all__ = [
     "Error",
     "Misuse",
     "Run",
+    "compare_baselines",
     "dry_run",
+    "evaluate",
+    "features",
     "open_run",
     "pretrain",
     "prune",

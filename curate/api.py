@@ -8,7 +8,7 @@ those of the command line, with underscores: ``epochs=5, lr_drops=(3,)``. Whatev
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,8 +31,11 @@ from shards.errors import Error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from curate.evaluation.score import Score
+    from curate.evaluation.search import Tell
     from curate.progress import Progress
     from curate.runs.dry_run import Forecast
+    from curate.runs.features import FeatureSummary
     from curate.runs.opened import Run
 
 Place = str | os.PathLike[str]
@@ -150,6 +153,116 @@ def prune(
     from curate.ledger import reprune
 
     return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
+
+
+def evaluate(
+    run: Run | Place,
+    target: Place,
+    *,
+    protocol: Literal["logistic", "finetune"] = "logistic",
+    progress: Tell | None = None,
+    **options: Any,
+) -> Score:
+    """Score the features of a run or a pre-training on a labelled target.
+
+    Args:
+        protocol: logistic regression on frozen features, or training the whole network on.
+        progress: told of each epoch.
+        options: of the command line: ``tap`` (a name or several), ``labels_per_class``, ``draws``, ``epoch``,
+            ``patience``, ``standardise``, ``solver``, ``device``; of fine-tuning ``grid``, ``epochs``, ``halving``,
+            ``out``, ``seed``.
+
+    Returns:
+        `Evaluation`; a list of readings where several taps or few labels are asked for; `FinetuneResult`.
+
+    Raises:
+        Misuse: an option that the protocol would not look at.
+        CurateError: no finished epoch, or a target without labels.
+
+    >>> evaluate("net", "target", tap="layer2").test_accuracy        # doctest: +SKIP
+    """
+    from curate.evaluation.score import score
+
+    return score(_path(run), os.fspath(target), protocol, options, progress)
+
+
+def compare_baselines(
+    run: Run | Place,
+    target: Place,
+    *,
+    sets: Sequence[str] = ("raw", "random"),
+    taps: Sequence[str] = (),
+    labels_per_class: Sequence[int | None] = (5, None),
+    out: Place | None = None,
+    device: str = "auto",
+    **options: Any,
+) -> dict[str, Any]:
+    """Train plainly on a run's curated shards and on others, alike, and tell what is better.
+
+    Args:
+        sets: what to compare with, of raw, random, nn, oracle.
+        taps: where the networks are read; none for the usual ones.
+        labels_per_class: counts, None for all labels.
+        out: its folder; None for one in the run's evaluations.
+        options: ``seeds``, ``steps``, ``epochs``, ``domain``, ``processes``, ``draws``, ``allow_pipe``.
+
+    Returns:
+        What ``against.json`` holds: accuracies, intervals and verdicts of each set, regime and reading.
+
+    >>> compare_baselines("run", "target", sets=["raw", "random"], steps=500)        # doctest: +SKIP
+    """
+    from curate.evaluation.evaluate import Protocol
+    from curate.evaluation.score import readings
+    from curate.experiments.baselines.against import Asked, against, usual_taps
+
+    asked = Asked(
+        tuple(sets),
+        protocol=Protocol(standardise=True, device=device),
+        readings=tuple(readings(list(taps) or usual_taps(_path(run)), labels_per_class)),
+        **options,
+    )
+    return against(_path(run), os.fspath(target), asked, None if out is None else Path(out))
+
+
+def features(
+    shards: Place,
+    *,
+    encoder: str = "untrained",
+    nets: int = 3,
+    calibrate: Place | None = None,
+    index: Place | None = None,
+    out: Place | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> FeatureSummary:
+    """Compute features of every image once; selectors use them again and again.
+
+    Args:
+        shards: a shard set, or a folder or list of image files.
+        encoder: of `curate.config.catalogue.ENCODERS`, with what it needs after a colon.
+        nets: networks of the untrained encoder, 1 to 3.
+        calibrate: for a target: the store that the untrained networks are measured on.
+        index: of the shards, where it is not in their folder.
+        out: folder; None for ``features`` beside the shards.
+
+    >>> features("store", encoder="untrained").images_per_second        # doctest: +SKIP
+    """
+    from curate.config.schema import MachineConfig
+    from curate.data.photos import photos_at
+    from curate.progress import NullProgress
+    from curate.runs.features import Choice, features_of_photos
+    from curate.runs.features import features as compute
+    from shards import api as shards_api
+
+    other = shards_api.open_index(calibrate) if calibrate is not None else None
+    choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
+    folder = None if out is None else Path(out)
+    if photos := photos_at(os.fspath(shards)):
+        return features_of_photos(photos, choice, folder, machine, other)
+    return compute(
+        shards_api.open_index(shards, index=index), choice, folder, machine, other, progress or NullProgress()
+    )
 
 
 def configured(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.evaluate import LABELS_HELP, TAP_HELP, readings, words_of
+from curate.cli.evaluate import LABELS_HELP, TAP_HELP, counts_of, words_of
 from curate.cli.options import COUNT, EPOCHS, PROCESSES, OutPath, allow_pipe_option, json_option, print_result
 
 
@@ -55,21 +55,23 @@ def compare_baselines(
       curate compare-baselines run --target target
       curate compare-baselines run --target target --sets raw,random,nn --steps 2000 --labels-per-class 1,5,10
     """
-    from curate.evaluation.evaluate import Protocol
-    from curate.experiments.baselines.against import Asked, against, usual_taps
+    from curate import api
     from curate.experiments.baselines.report import page
 
-    asked = Asked(
-        tuple(words_of(sets)),
-        seeds,
-        epochs,
-        domain,
-        Protocol(standardise=True, device=device),
-        processes,
-        allow_pipe,
-        tuple(readings(words_of(tap) or usual_taps(run), labels_per_class)),
-        draws,
-        steps,
+    found = api.compare_baselines(
+        run,
+        target,
+        sets=words_of(sets),
+        taps=words_of(tap),
+        labels_per_class=counts_of(labels_per_class),
+        out=out,
+        device=device,
+        seeds=seeds,
+        steps=steps,
+        epochs=epochs,
+        draws=draws,
+        domain=domain,
+        processes=processes,
+        allow_pipe=allow_pipe,
     )
-    found = against(run, target, asked, out)
     print_result(found, as_json, page(found).rstrip())

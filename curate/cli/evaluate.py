@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from curate.cli.options import COUNT, EPOCHS, PROCESSES, SEED, OutPath, given, json_option, print_result, talk
 from curate.errors import Misuse
 
-if TYPE_CHECKING:
-    from curate.evaluation.evaluate import Protocol
-    from curate.evaluation.readings import Reading
-
-#: Options that only fine-tuning knows.
-_FINETUNE = {"grid": "--grid", "epochs": "--epochs", "halving": "--halving", "out": "--out", "seed": "--seed"}
-#: Options of logistic regression, idle where fine-tuning is told its --epoch.
-_LOGISTIC = {"tap": "--tap", "patience": "--patience", "standardise": "--standardise", "solver": "--solver"}
-#: Options that read one network in several ways.
-_READ = {"labels_per_class": "--labels-per-class", "draws": "--draws"}
 TAP_HELP = (
     "Stages whose outputs are the features, comma separated: layer2, pool, layer2:4x4 (averaged to 4x4), pixels "
     "(the image itself) [default: pool]."
@@ -28,7 +18,7 @@ LABELS_HELP = (
     "Train on so many labels of each class, comma separated; all: every label, by val. Few labels show differences."
 )
 #: Options that only --against knows; it takes --epochs and --out, too.
-_AGAINST = {"seeds": "--seeds", "domain": "--domain", "processes": "--processes", "allow_pipe": "--allow-pipe"}
+_AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 
 
 @click.command()
@@ -82,25 +72,24 @@ def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: An
       curate evaluate net --target target --tap pool,layer2:4x4,pixels:9x9 --labels-per-class 1,5,10,all
       curate evaluate net --target target --protocol finetune --grid small
     """
-    from curate.evaluation.evaluate import Protocol
-
-    tuning = {name: options.pop(name) for name in _FINETUNE}
-    comparing = {name: options.pop(name) for name in ("against", *_AGAINST)}
-    reading = {name: options.pop(name) for name in _READ}
-    taps = words_of(options["tap"])
-    _refuse_idle(protocol, options | reading, tuning, comparing)
-    several = reading["labels_per_class"] is not None or len(taps) > 1
-    if several and (protocol == "finetune" or comparing["against"] is not None):
-        raise Misuse("--tap, --labels-per-class: several are for logistic regression alone; see compare-baselines")
-    how = Protocol(**given(options | {"tap": taps[0] if taps else None}))
+    comparing = {name: options.pop(name) for name in _AGAINST}
+    asked = given(options)
+    if "tap" in asked:
+        asked["tap"] = words_of(asked["tap"]) or None
+    if "labels_per_class" in asked:
+        asked["labels_per_class"] = counts_of(asked["labels_per_class"])
     if comparing["against"] is not None:
-        _against(run, target, how, tuning | comparing, as_json)
-    elif protocol == "finetune":
-        _finetune(run, target, how, tuning, as_json)
-    elif several:
-        _read(run, target, how, readings(taps, reading["labels_per_class"]), reading["draws"], as_json)
-    else:
-        _logistic(run, target, how, as_json)
+        _against(run, target, protocol, asked, comparing, as_json)
+        return
+    refuse({name: value for name, value in comparing.items() if value is not None}, "only with --against")
+    from curate import api
+    from curate.progress import epoch_bar
+
+    with epoch_bar("fine-tuning" if protocol == "finetune" else "logistic") as tell:
+        found = api.evaluate(
+            run, target, protocol="finetune" if protocol == "finetune" else "logistic", progress=tell, **given(asked)
+        )
+    print_score(found, as_json)
 
 
 def words_of(text: str | None) -> list[str]:
@@ -108,113 +97,88 @@ def words_of(text: str | None) -> list[str]:
     return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
-def readings(taps: list[str], labels: str | None) -> list[Reading]:
-    """Each tap with each count of labels, "all" for all of them.
+def counts_of(text: str) -> list[int | None]:
+    """'1,5,all' -> [1, 5, None].
 
     Raises:
         Misuse: a count is no whole number from 1 on.
     """
-    from curate.evaluation.readings import Reading
-
     counts: list[int | None] = []
-    for word in words_of(labels or "all"):
+    for word in words_of(text) or [""]:
         if word != "all" and not (word.isascii() and word.isdigit() and 0 < int(word) < 10**9):
             raise Misuse(f"--labels-per-class {word}: expected whole numbers from 1 on, or all, comma separated")
         counts.append(None if word == "all" else int(word))
-    return [Reading(tap, count) for tap in taps or ["pool"] for count in counts]
+    return counts
 
 
-def _refuse_idle(protocol: str, options: dict[str, Any], tuning: dict[str, Any], comparing: dict[str, Any]) -> None:
-    """Refuse options that would change nothing."""
-    against, finetune, one_epoch = (
-        comparing["against"] is not None,
-        protocol == "finetune",
-        options["epoch"] is not None,
-    )
-    if against and finetune:
-        raise Misuse("--protocol finetune: not with --against, which scores by logistic regression; leave it out")
-    if against:
-        _refuse(tuning | {"epochs": None, "out": None}, _FINETUNE, "not with --against; leave them out")
-    else:
-        _refuse(comparing, _AGAINST, "only with --against; add it, or leave them out")
-        if not finetune:
-            _refuse(tuning, _FINETUNE, "only for --protocol finetune; add it, or leave them out")
-    if options["labels_per_class"] is None:
-        _refuse(options, {"draws": "--draws"}, "only with --labels-per-class; add it, or leave it out")
-    elif not words_of(options["labels_per_class"]):
-        raise Misuse("--labels-per-class: expected whole numbers from 1 on, or all, comma separated")
-    if one_epoch and finetune:
-        _refuse(options, _LOGISTIC, "idle where --epoch says which network is fine-tuned; leave them out")
-    if one_epoch:
-        _refuse(options, {"patience": "--patience"}, "not with --epoch, which leaves one to look at; give one of them")
+def refuse(options: dict[str, Any], why: str) -> None:
+    """Refuse these options, if there are any.
+
+    Raises:
+        Misuse: they are named, with the reason.
+    """
+    if options:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise Misuse(f"{named}: {why}; add it, or leave them out")
 
 
-def _refuse(options: dict[str, Any], flags: dict[str, str], why: str) -> None:
-    named = [flag for name, flag in flags.items() if options.get(name) is not None]
-    if named:
-        raise Misuse(f"{', '.join(named)}: {why}")
-
-
-def _logistic(run: Path, target: str, how: Protocol, as_json: bool) -> None:
-    from curate.evaluation.evaluate import evaluate as score
-    from curate.progress import epoch_bar
-
-    with epoch_bar("logistic") as tell:
-        found = score(run, target, how, tell)
+def print_score(found: Any, as_json: bool) -> None:
+    """Whatever an evaluation returns, for people or as JSON."""
+    if isinstance(found, list):
+        record = [
+            {
+                **{"tap": one.reading.tap, "labels_per_class": one.reading.labels, "epoch": one.epoch},
+                **{"test_accuracy": one.accuracy, "deviation_over_draws": one.deviation},
+            }
+            for one in found
+        ]
+        lines = [
+            f"{one.accuracy:7.2%}{'' if one.deviation is None else f' +- {one.deviation:.2%}':<11}"
+            f" {one.reading.name}, epoch {one.epoch}"
+            for one in found
+        ]
+        print_result({"readings": record}, as_json, "\n".join(lines))
+        return
+    text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%}"
+    if hasattr(found, "cell"):
+        text += f": {found.cell.name}, {found.epochs} epochs, from epoch {found.epoch}, {found.seconds:.0f} s"
+        print_result(found, as_json, f"{text}\nsearch {found.folder}")
+        return
     for split, reasons in found.left_out.items():
         talk(f"target {split}: left out {', '.join(f'{n} {reason}' for reason, n in reasons.items())}")
-    text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%} at epoch {found.epoch}"
-    print_result(found, as_json, f"{text} ({found.features} features at {found.tap}, {found.classes} classes)")
+    text += f" at epoch {found.epoch} ({found.features} features at {found.tap}, {found.classes} classes)"
+    print_result(found, as_json, text)
 
 
-def _read(run: Path, target: str, how: Protocol, asked: list[Reading], draws: int | None, as_json: bool) -> None:
-    from curate.data.target import open_target
-    from curate.evaluation.few_labels import DRAWS
-    from curate.evaluation.readings import read
-    from curate.evaluation.trained import open_trained
-
-    found = read(open_trained(run, target, open_target(target), how.device), asked, how, draws or DRAWS)
-    record = [
-        {
-            **{"tap": one.reading.tap, "labels_per_class": one.reading.labels, "epoch": one.epoch},
-            **{"test_accuracy": one.accuracy, "deviation_over_draws": one.deviation},
-        }
-        for one in found
-    ]
-    lines = [
-        f"{one.accuracy:7.2%}{'' if one.deviation is None else f' +- {one.deviation:.2%}':<11}"
-        f" {one.reading.name}, epoch {one.epoch}"
-        for one in found
-    ]
-    print_result({"readings": record}, as_json, "\n".join(lines))
-
-
-def _finetune(run: Path, target: str, how: Protocol, tuning: dict[str, Any], as_json: bool) -> None:
-    from curate.evaluation.evaluate import finetune
-    from curate.evaluation.grid import GRIDS, shortened
-    from curate.progress import epoch_bar
-
-    grid = shortened(GRIDS[tuning["grid"] or "small"], tuning["epochs"], bool(tuning["halving"]))
-    epoch = how if how.epoch is None else how.epoch
-    with epoch_bar("fine-tuning") as tell:
-        found = finetune(run, target, grid, tuning["out"], tuning["seed"] or 0, how.device, epoch, tell)
-    text = f"test {found.test_accuracy:.2%}, val {found.val_accuracy:.2%}: {found.cell.name}, {found.epochs} epochs"
-    print_result(found, as_json, f"{text}, from epoch {found.epoch}, {found.seconds:.0f} s\nsearch {found.folder}")
-
-
-def _against(run: Path, target: str, how: Protocol, options: dict[str, Any], as_json: bool) -> None:
+def _against(
+    run: Path, target: str, protocol: str, asked: dict[str, Any], comparing: dict[str, Any], as_json: bool
+) -> None:
+    """As compare-baselines, at one tap and with all labels."""
+    if protocol == "finetune":
+        raise Misuse("--protocol finetune: not with --against, which scores by logistic regression; leave it out")
+    idle = [name for name in ("grid", "halving", "seed", "labels_per_class", "draws") if asked.get(name) is not None]
+    if idle:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+        raise Misuse(f"{named}: not with --against; leave them out")
+    if len(asked.get("tap") or []) > 1:
+        raise Misuse("--tap, --labels-per-class: several are for logistic regression alone; see compare-baselines")
+    from curate.evaluation.evaluate import Protocol
+    from curate.evaluation.score import refuse_idle
     from curate.experiments.baselines.against import Asked, against
     from curate.experiments.baselines.report import page
 
     talk("note: `curate compare-baselines` does this now, at several taps and with few labels")
-    asked = Asked(
-        tuple(words_of(options["against"])),
-        seeds=options["seeds"] or 3,
-        epochs=options["epochs"],
-        domain=options["domain"],
-        protocol=how,
-        processes=options["processes"] or 1,
-        allow_pipe=bool(options["allow_pipe"]),
+    how = {name: asked[name] for name in ("epoch", "patience", "standardise", "solver", "device") if name in asked}
+    refuse_idle("logistic", how)
+    tap = {"tap": asked["tap"][0]} if asked.get("tap") else {}
+    options = Asked(
+        tuple(words_of(comparing["against"])),
+        seeds=comparing["seeds"] or 3,
+        epochs=asked.get("epochs"),
+        domain=comparing["domain"],
+        protocol=Protocol(**how, **tap),
+        processes=comparing["processes"] or 1,
+        allow_pipe=bool(comparing["allow_pipe"]),
     )
-    found = against(run, target, asked, options["out"])
+    found = against(run, target, options, asked.get("out"))
     print_result(found, as_json, page(found).rstrip())

@@ -50,20 +50,20 @@ def features(
       curate features store --encoder lite0 --out features
       curate features photos --calibrate store --out features
     """
-    from curate.config.schema import MachineConfig
-    from curate.data.photos import photos_at
+    from curate import api
     from curate.progress import Bar
-    from curate.runs.features import Choice, features_of_photos
-    from curate.runs.features import features as compute
-    from shards.store import open_index
 
-    other = open_index(calibrate) if calibrate else None
-    choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
-    photos = photos_at(shards)
-    if photos:
-        summary = features_of_photos(photos, choice, out, machine, other)
-    else:
-        summary = compute(open_index(shards, index), choice, out, machine, other, Bar("features"))
+    summary = api.features(
+        shards,
+        encoder=encoder,
+        nets=nets,
+        calibrate=calibrate,
+        index=index,
+        out=out,
+        workers=workers,
+        device=device,
+        progress=Bar("features"),
+    )
     print_result(
         summary,
         as_json,
