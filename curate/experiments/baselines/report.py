@@ -87,8 +87,8 @@ def page(record: Mapping[str, Any]) -> str:
         f"{record['kept']:,} of {record['store']:,} images were kept. Accuracy of logistic regression on {images:,} "
         f"test images, per cent: mean and 95 % interval over {record['seeds']} seed(s) and these images; differences "
         "are taken image by image and seed by seed. Untrained: the network as it was drawn, its batch norms "
-        "calibrated; pixels: the image itself at 9x9. A verdict is of this budget: longer training wants less choosing. "
-        "Seconds: choosing the images, and one training."
+        "calibrated; pixels: the image itself at 9x9. A verdict is of this budget: longer training wants less "
+        "choosing. Seconds: choosing the images, and one training."
     )
     sheets = [sheet(record, regime, name) for regime in record["steps"] for name in record["readings"]]
     return markdown("Did curation pay?", [opening], sheets)
