@@ -11,7 +11,7 @@ import pytest
 
 from curate.errors import CurateError, Misuse
 from curate.experiments.demo import data, demo
-from shards.io.json_files import from_json
+from shards.io.json_files import parse_json
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_all_that_a_demo_writes(small):
     for name in ("weights-by-domain.png", "beliefs.png", "kept-and-pruned.png"):
         assert (small / name).read_bytes().startswith(b"\x89PNG")
     for name in demo.SETS:
-        assert from_json((small / "cells" / f"{name}-1.json").read_bytes())["cell"]["steps"] == 3
+        assert parse_json((small / "cells" / f"{name}-1.json").read_bytes())["cell"]["steps"] == 3
     lines = {path: path.read_bytes() for path in small.rglob("metrics.jsonl")}
     again = demo.demo(small)
     assert again["accuracy"] == results["accuracy"]
