@@ -24,7 +24,7 @@ from curate import api
 from curate.cli import VERBS
 from curate.cli import curate as command
 from curate.config import catalogue
-from shards.indexing import index
+from shards.indexing import index, index_file
 from shards.io import shard_set
 from shards.tar.writer import write_shards
 
@@ -88,7 +88,7 @@ def store_and_target(folder: Path) -> None:
 def indexed_store(folder: Path) -> None:
     """``index.parquet``, which a query reads."""
     toyset.make_store(folder / "store", 48)
-    index.save(index.build(shard_set.resolve(folder / "store"))[0], folder / "index.parquet")
+    index_file.save(index.build(shard_set.resolve(folder / "store"))[0], folder / "index.parquet")
 
 
 #: What lies in the folder in which a page's blocks are run.
