@@ -20,12 +20,11 @@ import yaml
 from pages import PAGES, ROOT, blocks, read
 from test_layers import FLOORS
 
+import shards
 from curate import api
 from curate.cli import VERBS
 from curate.cli import curate as command
 from curate.config import catalogue
-from shards.indexing import index, index_file
-from shards.io import shard_set
 from shards.tar.writer import write_shards
 
 README = "README.md"
@@ -88,7 +87,7 @@ def store_and_target(folder: Path) -> None:
 def indexed_store(folder: Path) -> None:
     """``index.parquet``, which a query reads."""
     toyset.make_store(folder / "store", 48)
-    index_file.save(index.build(shard_set.resolve(folder / "store"))[0], folder / "index.parquet")
+    shards.index(folder / "store", folder / "index.parquet")
 
 
 #: What lies in the folder in which a page's blocks are run.

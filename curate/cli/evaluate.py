@@ -168,7 +168,9 @@ def _against(
     from curate.experiments.baselines.report import page
 
     talk("note: `curate compare-baselines` does this now, at several taps and with few labels")
-    how: dict[str, Any] = {name: asked[name] for name in ("epoch", "patience", "standardise", "solver", "device") if name in asked}
+    how: dict[str, Any] = {
+        name: asked[name] for name in ("epoch", "patience", "standardise", "solver", "device") if name in asked
+    }
     refuse_idle("logistic", how)
     tap = {"tap": asked["tap"][0]} if asked.get("tap") else {}
     options = Asked(
