@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from curate.errors import CurateError
 from curate.types import EpochReport
 from shards.io.atomic import write_bytes
-from shards.io.json_files import parse_json
+from shards.io.json_files import convert, parse_json
 from shards.io.regular_files import read_regular
 
 METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The fields of a line that are read again."""
+
+    epoch: int
+    images: int
+    cpu_seconds: float
+    seconds: dict[str, float]
+    pretext_loss: float | None
 
 
 def read_metrics(out: Path) -> list[bytes]:
     """The whole lines of metrics.jsonl; none where there is no such file.
 
     Raises:
-        CurateError: line n is not that of epoch n.
+        CurateError: line n is not that of epoch n, or lacks a field that is read again.
     """
     path = out / METRICS
     lines = read_regular(path).splitlines(keepends=True) if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            holds = parse_json(line)["epoch"] == number
-        except (ValueError, KeyError, TypeError):
+            holds = convert(parse_json(line), _Line).epoch == number
+        except ValueError:
             holds = False
         if not holds:
             raise CurateError(f"{path}: line {number} is damaged; restore it or start in a new --out")

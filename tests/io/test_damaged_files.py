@@ -251,3 +251,7 @@ def test_damaged_json_files(scene: Path, name: str) -> None:
     tried(reader, some(reader.path.read_bytes(), 3, 60))
     if name != "metrics":
         tried(reader, odd_values(reader.path.read_bytes()))
+    else:
+        first, *rest = reader.path.read_bytes().splitlines(keepends=True)
+        _, n_refused = tried(reader, (b"".join((odd, b"\n", *rest)) for odd in odd_values(first)))
+        assert n_refused > 20
