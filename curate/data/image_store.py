@@ -22,7 +22,7 @@ from shards.indexing.index import Index
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ShardView:
     """The shards that are read now.
 
     Args:
@@ -34,7 +34,7 @@ class Shelf:
     rows: Ints
 
     @classmethod
-    def whole(cls, index: Index) -> Shelf:
+    def whole(cls, index: Index) -> ShardView:
         """The store itself."""
         return cls(index, np.arange(len(index)))
 
@@ -73,24 +73,24 @@ class ImageStore:
     """Yields the batches of an epoch. An undecodable image leaves its slot in its batch empty.
 
     Args:
-        shelf: the shards to read, replaced when a generation is rewritten.
+        view: the shards to read, replaced when a generation is rewritten.
         decoder: bytes -> pixels.
         workers: processes that read and decode.
         cache_bytes: the most that decoded images may take.
         device: where the batches go.
     """
 
-    def __init__(self, shelf: Shelf, decoder: Decoder, workers: int, cache_bytes: int, device: torch.device) -> None:
-        self.shelf, self.decoder, self.workers = shelf, decoder, workers
+    def __init__(self, view: ShardView, decoder: Decoder, workers: int, cache_bytes: int, device: torch.device) -> None:
+        self.view, self.decoder, self.workers = view, decoder, workers
         self.cache_bytes, self.device = cache_bytes, device
         self.cache: Cache | None = None
 
     def order(self, rows: Ints, seed: int, epoch: int) -> Ints:
         """The order in which an epoch visits ``rows``; for shards that cannot seek, shard by shard."""
-        if not stream.is_streamed(self.shelf.index):
+        if not stream.is_streamed(self.view.index):
             return shuffle.epoch_order(rows, seed, epoch)
-        places = np.searchsorted(self.shelf.rows, rows)
-        return np.asarray(self.shelf.rows[stream.streamed_order(self.shelf.index, places, seed, epoch)])
+        places = np.searchsorted(self.view.rows, rows)
+        return np.asarray(self.view.rows[stream.streamed_order(self.view.index, places, seed, epoch)])
 
     def batches(self, ordered: Ints, size: int) -> Iterator[Pixels]:
         """Batches of ``size`` rows of ``ordered``, pixels on the device; the last may be short."""
@@ -114,15 +114,15 @@ class ImageStore:
 
     def read(self, cuts: list[Ints]) -> Iterator[Pixels]:
         """A batch a cut, on the CPU, from the shards; nothing is cached."""
-        places = [np.searchsorted(self.shelf.rows, rows) for rows in cuts]
+        places = [np.searchsorted(self.view.rows, rows) for rows in cuts]
         workers = min(self.workers, len(places))
-        if stream.is_streamed(self.shelf.index):
+        if stream.is_streamed(self.view.index):
             workers = min(1, workers)
-        batches = stream.image_batches(self.shelf.index, places, self.decoder, workers=workers)
+        batches = stream.image_batches(self.view.index, places, self.decoder, workers=workers)
         for asked, batch in zip(places, batches, strict=True):
             _refuse_loss(asked, batch)
-            rows = torch.from_numpy(self.shelf.rows[batch.rows.numpy()])
-            yield Pixels(rows, batch.pixels, tuple((int(self.shelf.rows[place]), code) for place, code in batch.bad))
+            rows = torch.from_numpy(self.view.rows[batch.rows.numpy()])
+            yield Pixels(rows, batch.pixels, tuple((int(self.view.rows[place]), code) for place, code in batch.bad))
 
     def sample(self, rows: Ints) -> Iterator[Tensor]:
         """The pixels of ``rows``, as `once`."""

@@ -8,7 +8,6 @@ caller (`pruner` computes them). The format is described, with queries, in docs/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -151,25 +150,6 @@ def read(run: Path) -> tuple[pa.Table, list[str]]:
             faults.append(str(fault))
         else:
             tables.append(table.append_column("epoch", pa.array(np.full(len(table), epoch, np.int32))))
-    return _together(tables), faults
-
-
-def read_files(paths: Iterable[Path]) -> tuple[pa.Table, list[str]]:
-    """Several ledger files as one table, whatever their age: all columns of all of them, nulls where one has none.
-
-    A column's type is the widest that its files state; a file in which it is all null states none. Files without our
-    footer are taken as they stand.
-
-    Returns:
-        The rows of the whole files in the order given, and a line on each file that is cut, empty or damaged.
-    """
-    tables, faults = [], []
-    for path in paths:
-        try:
-            table_file.footer_of(path, "ledger", VERSION)
-            tables.append(table_file.read(path))
-        except Unfinished as fault:
-            faults.append(str(fault))
     return _together(tables), faults
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from curate.config.catalogue import ENCODERS, parse_encoder
 from curate.config.schema import MachineConfig
 from curate.data.decode import Decoder, to_pixels
-from curate.data.image_store import ImageStore, Shelf
+from curate.data.image_store import ImageStore, ShardView
 from curate.data.photos import Photos
 from curate.data.target import names_of
 from curate.errors import Misuse
@@ -95,7 +95,7 @@ class Source:
 
     def images(self, index: Index) -> ImageStore:
         """The images of a store, decoded for the encoder."""
-        return ImageStore(Shelf.whole(index), self.decoder, self.workers, 0, self.device)
+        return ImageStore(ShardView.whole(index), self.decoder, self.workers, 0, self.device)
 
     def folder(self, held: Index | Photos, within: Path) -> Path:
         """Where the features of a store, or of image files, are kept."""

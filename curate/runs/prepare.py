@@ -13,7 +13,7 @@ from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import ImageConfig, RunConfig
 from curate.data.augment import Augment
 from curate.data.decode import Decoder, measure
-from curate.data.image_store import ImageStore, Shelf, default_cache_bytes
+from curate.data.image_store import ImageStore, ShardView, default_cache_bytes
 from curate.data.target import TargetIndex, is_labelled, load_split, open_target
 from curate.errors import CurateError, Misuse, NothingLeft, RunMismatch
 from curate.metalosses import META_LOSSES
@@ -109,7 +109,7 @@ def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decod
     machine = config.machine
     workers = default_workers() if machine.workers is None else machine.workers
     cache = default_cache_bytes(device) if machine.cache_bytes is None else machine.cache_bytes
-    return ImageStore(Shelf.whole(index), decoder, workers, cache, device)
+    return ImageStore(ShardView.whole(index), decoder, workers, cache, device)
 
 
 def store_notes(config: RunConfig, examples: Examples) -> list[str]:
@@ -204,7 +204,7 @@ def _method_inputs(
     config: ReadyConfig, images: ImageStore, examples: Examples, target: TargetIndex | None, out: Path, notes: list[str]
 ) -> MethodInputs:
     """What the method is made of: domains and distances only where it asks for them."""
-    index = images.shelf.index
+    index = images.view.index
     given = MethodInputs(len(index), config.belief, config.seed, images.device)
     inputs = METHODS.spec(config.method).inputs
     own = domains.load(index).own(config.domain) if config.domain else None
@@ -232,7 +232,7 @@ def _distances(
     config: ReadyConfig, images: ImageStore, rows: Ints, target: TargetIndex, out: Path, notes: list[str]
 ) -> Floats:
     """The distance of each row of the store to the target, measured once a run."""
-    index, path = images.shelf.index, out / target_distances.FILE_NAME
+    index, path = images.view.index, out / target_distances.FILE_NAME
     record = target_distances.identity(config, index, target.fingerprint)
     if not path.exists():
         if (out / "run.json").exists():

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from curate.config.schema import RunConfig
-from curate.data.image_store import Shelf
+from curate.data.image_store import ShardView
 from curate.errors import CurateError
 from curate.ledger import manifest, table_file
 from curate.progress import Progress
@@ -67,7 +67,7 @@ def take_up(job: Job, out: Path, generation: int) -> None:
         if number > generation:
             shutil.rmtree(path)
     if folder(out, generation).is_dir():
-        job.images.shelf = _shelf(folder(out, generation))
+        job.images.view = _view(folder(out, generation))
     job.generation = generation
 
 
@@ -76,7 +76,7 @@ def advance(job: Job, out: Path, epoch: int, progress: Progress) -> int:
 
     A disk that is too small is no reason to stop: the shards at hand hold everything.
     """
-    held, kept = len(job.images.shelf.rows), int(job.examples.kept.sum())
+    held, kept = len(job.images.view.rows), int(job.examples.kept.sum())
     policy = job.config.machine.rewrite
     wanted = {"auto": kept < (1 - REWRITE_ABOVE) * held, "always": kept < held, "end": False}[policy]
     if not wanted or epoch == job.config.train.epochs:
@@ -87,7 +87,7 @@ def advance(job: Job, out: Path, epoch: int, progress: Progress) -> int:
     except NoSpace as error:
         progress.note(f"shards not rewritten after epoch {epoch}: {error}")
         return job.generation
-    job.images.shelf = _shelf(folder(out, generation))
+    job.images.view = _view(folder(out, generation))
     job.generation = generation
     return generation
 
@@ -150,11 +150,11 @@ def _made_of(curated: Path, out: Path, epoch: int) -> bool:
     return bool(made["row"].equals(table["row"]))
 
 
-def _shelf(at: Path) -> Shelf:
+def _view(at: Path) -> ShardView:
     rows = table_file.read(at / curated_set.MANIFEST, ["row"], pa.schema([manifest.SCHEMA.field("row")]))[
         "row"
     ].to_numpy()
     index = curated_set.load_curated(at)
     if len(rows) != len(index) or (np.diff(rows) <= 0).any():
         raise CurateError(f"{at}: its manifest is not of its shards; remove the folder, and the run goes on without it")
-    return Shelf(index, rows)
+    return ShardView(index, rows)

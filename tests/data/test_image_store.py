@@ -12,7 +12,7 @@ from shard_makers import manifest_of
 
 from curate.data import image_store
 from curate.data.decode import Decoder
-from curate.data.image_store import Cache, ImageStore, Shelf
+from curate.data.image_store import Cache, ImageStore, ShardView
 from curate.types import ERRORS
 from shards.io import parallel
 from shards.rewriting.rewrite import rewrite
@@ -33,8 +33,8 @@ def damaged(tmp_path_factory):
     return toyset.indexed(toyset.make_store(tmp_path_factory.mktemp("damaged"), COUNT, BROKEN))
 
 
-def images(index, workers=0, cache_bytes=0, shelf=None):
-    return ImageStore(shelf or Shelf.whole(index), GREY, workers, cache_bytes, CPU)
+def images(index, workers=0, cache_bytes=0, view=None):
+    return ImageStore(view or ShardView.whole(index), GREY, workers, cache_bytes, CPU)
 
 
 def epoch(of, rows=None, number=1):
@@ -77,7 +77,7 @@ def test_a_cache_changes_nothing_but_the_reading(index):
     assert cached.cache is not None
     assert cached.cache.filled
     # Nothing is read any more: these shards are not there.
-    cached.shelf = Shelf(dataclasses.replace(index, root="/nowhere"), np.arange(COUNT))
+    cached.view = ShardView(dataclasses.replace(index, root="/nowhere"), np.arange(COUNT))
     kept = np.arange(1, COUNT, 3)
     for one, two in zip(epoch(cached, kept, 2), epoch(plain, kept, 2), strict=True):
         assert torch.equal(one.rows, two.rows)
@@ -129,7 +129,7 @@ def test_rows_stay_the_stores_after_a_rewrite(damaged, tmp_path):
     rewrite(damaged, manifest_of(damaged, kept), tmp_path / "generation")
     generation = toyset.indexed(tmp_path / "generation")
     assert len(generation) == len(kept)
-    old, new = images(damaged), images(damaged, shelf=Shelf(generation, kept))
+    old, new = images(damaged), images(damaged, view=ShardView(generation, kept))
     for one, two in zip(epoch(old, kept, 3), epoch(new, kept, 3), strict=True):
         assert torch.equal(one.rows, two.rows)
         assert torch.equal(one.pixels, two.pixels)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import toyset
+from ledger_files import read_files
 from mutations import damaged, odd_values
 
 from curate.config.schema import from_options, read_options
@@ -92,7 +93,7 @@ def parquet_readers(scene: Path) -> dict[str, Reader]:
         "ledger, some columns": Reader(
             partition, lambda: ledger.read_epoch(run, 2, ["mean", "kept", "visits", "error"])["mean"].to_pylist()
         ),
-        "ledger, files": Reader(partition, lambda: ledger.read_files([partition, ledger.path_of(run, 1)])),
+        "ledger, files": Reader(partition, lambda: read_files([partition, ledger.path_of(run, 1)])),
         "final": Reader(partition, lambda: judged(ledger.beliefs_of(ledger.final(run)))),
         "stamp": Reader(partition, lambda: ledger.stamp_of(run, 2)),
         "weights": Reader(weights, lambda: judged(ledger.beliefs_of(ledger.read_final(run)))),
@@ -103,7 +104,7 @@ def parquet_readers(scene: Path) -> dict[str, Reader]:
         "digits": Reader(
             scene / "digits/domains.parquet", lambda: data.domains_of(scene / "digits", pa.chunked_array([["0"]]))
         ),
-        "shelf": Reader(scene / "curated/manifest.parquet", lambda: reshard._shelf(scene / "curated")),
+        "shelf": Reader(scene / "curated/manifest.parquet", lambda: reshard._view(scene / "curated")),
         "curated": Reader(scene / "curated/index.parquet", lambda: used(curated.load_curated(scene / "curated"))),
         "export": Reader(
             scene / "curated/index.parquet", lambda: export_for(scene / "curated", dali=True, datacomp=False)

@@ -19,7 +19,7 @@ import toyset
 from shard_makers import make_store, numbered
 
 from curate.data.decode import Decoder, Pixels
-from curate.data.image_store import ImageStore, Shelf
+from curate.data.image_store import ImageStore, ShardView
 from curate.errors import CurateError
 from curate.experiments.sweep import computed
 from curate.runs import reshard
@@ -44,7 +44,7 @@ def at_once(monkeypatch):
 def digits(tmp_path):
     """An image store of 96 digits, read by two workers."""
     store = toyset.make_store(tmp_path / "store")
-    return ImageStore(Shelf.whole(toyset.indexed(store)), Decoder(8, "grey"), 2, 0, CPU)
+    return ImageStore(ShardView.whole(toyset.indexed(store)), Decoder(8, "grey"), 2, 0, CPU)
 
 
 def killed(item: int) -> int:
@@ -88,7 +88,7 @@ class TestNothingIsLost:
         with pytest.raises(
             ShardError, match=r"the loader lost a batch \(expected batch [01], found (the end|batch 1)\)"
         ):
-            list(image_batches(digits.shelf.index, [np.arange(2), np.arange(2)], list, workers=0))
+            list(image_batches(digits.view.index, [np.arange(2), np.arange(2)], list, workers=0))
 
     @pytest.mark.parametrize("lost", ["an image", "its row too", "all", "order"])
     def test_an_image_that_is_missing_from_its_batch(self, digits, monkeypatch, lost):
@@ -134,7 +134,7 @@ class TestForeignErrors:
     def test_a_loader_that_lost_a_process(self, digits):
         """torch calls it a runtime error."""
         with pytest.raises(ShardError, match="a worker process was killed"):
-            list(image_batches(digits.shelf.index, [np.arange(2)] * 8, killed, workers=2))
+            list(image_batches(digits.view.index, [np.arange(2)] * 8, killed, workers=2))
 
     def test_a_shard_that_shrinks_under_a_pool(self, at_once, tmp_path):
         """It is named, though the system only says SIGBUS."""
@@ -184,7 +184,7 @@ cli.main()
             raise PermissionError(13, os.strerror(13), "x.tar")
 
         with pytest.raises(ShardError, match=r"^x\.tar: cannot be read \(Permission denied\)$"):
-            list(image_batches(digits.shelf.index, [np.arange(2)], refused, workers=1))
+            list(image_batches(digits.view.index, [np.arange(2)], refused, workers=1))
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ class TestInterrupts:
 
     def test_workers_are_born_deaf(self, digits, at_once):
         """One that is hit before it can say that it will not be would look like one that was killed."""
-        assert list(image_batches(digits.shelf.index, [np.arange(2)] * 2, deaf, workers=2)) == [True, True]
+        assert list(image_batches(digits.view.index, [np.arange(2)] * 2, deaf, workers=2)) == [True, True]
         assert list(map_shards(deaf, range(4), workers=2))[1:] == [True] * 3
         assert not deaf(None)
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_files import read_files
 
 from curate.errors import CurateError
 from curate.ledger import ledger, table_file
@@ -326,14 +327,14 @@ class TestBeliefs:
 @pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not beside this repository")
 class TestForeignFiles:
     def test_old_and_new_files_come_together_with_all_columns(self) -> None:
-        table, faults = ledger.read_files([CASES / "ledger_v1.parquet", CASES / "ledger_v2_extra_column.parquet"])
+        table, faults = read_files([CASES / "ledger_v1.parquet", CASES / "ledger_v2_extra_column.parquet"])
         assert faults == []
         assert table["key"].to_pylist() == ["0001", "0002", "0003"]
         assert table["reason"].to_pylist() == [None, None, "duplicate of 00000.tar/0001"]
 
     def test_a_file_whose_columns_are_all_null_may_come_first(self) -> None:
         names = ("ledger_v2_all_null_columns", "ledger_v1", "ledger_v2_extra_column")
-        table, faults = ledger.read_files([CASES / f"{name}.parquet" for name in names])
+        table, faults = read_files([CASES / f"{name}.parquet" for name in names])
         assert faults == []
         assert table["score"].to_pylist() == [None, 0.5, 0.25, 0.75]
         assert {field.name: str(field.type) for field in table.schema} == {
@@ -346,7 +347,7 @@ class TestForeignFiles:
 
     def test_cut_and_empty_files_are_named_and_the_rest_is_read(self) -> None:
         paths = [CASES / f"ledger_{name}.parquet" for name in ("cut_no_footer", "v1", "zero_bytes")]
-        table, faults = ledger.read_files(paths)
+        table, faults = read_files(paths)
         assert table["key"].to_pylist() == ["0001", "0002"]
         assert [fault.split(":")[0] for fault in faults] == [str(paths[0]), str(paths[2])]
         assert "magic bytes not found" in faults[0]
@@ -358,15 +359,15 @@ def test_a_column_has_the_widest_type_that_its_files_state(tmp_path: Path) -> No
     wide = pa.table({"shard": ["b"], "visits": pa.array([2**40], pa.int64()), "score": pa.array([0.1], pa.float64())})
     for name, table in (("narrow", narrow), ("wide", wide)):
         pq.write_table(table, tmp_path / name)
-    table, _ = ledger.read_files([tmp_path / "narrow", tmp_path / "wide"])
+    table, _ = read_files([tmp_path / "narrow", tmp_path / "wide"])
     assert table["visits"].to_pylist() == [1, 2**40]
     assert table["score"].to_pylist() == [0.5, 0.1]
 
 
 def test_no_file_at_all_is_an_empty_ledger_and_a_missing_one_is_an_error(tmp_path: Path) -> None:
-    assert ledger.read_files([])[0].schema.names == ledger.SCHEMA.names
+    assert read_files([])[0].schema.names == ledger.SCHEMA.names
     with pytest.raises(FileNotFoundError):
-        ledger.read_files([tmp_path / "none.parquet"])
+        read_files([tmp_path / "none.parquet"])
 
 
 def test_a_file_without_our_footer_has_no_stamp(tmp_path: Path) -> None:
@@ -375,4 +376,4 @@ def test_a_file_without_our_footer_has_no_stamp(tmp_path: Path) -> None:
     pq.write_table(pa.table({"row": [0]}), path)
     with pytest.raises(CurateError, match=r"no footer of a ledger; this file was not written by a run$"):
         ledger.stamp_of(tmp_path, 1)
-    assert ledger.read_files([path])[0]["row"].to_pylist() == [0]
+    assert read_files([path])[0]["row"].to_pylist() == [0]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from decathlon_makers import GAPS, change, held, jpeg, make_domain, make_root
+from decathlon_results import results, write_results
 from hypothesis import given
 from hypothesis import strategies as st
 from shard_makers import indexed, tree
@@ -23,7 +24,6 @@ from curate.experiments.tables import protocols
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains
 from shards.packing.decathlon.pack import keys_of, pack_decathlon
-from shards.packing.decathlon.results import results, write_results
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "decathlon-1.0"
 

@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 
 from curate.config.schema import from_options
 from curate.data.decode import Decoder
-from curate.data.image_store import ImageStore, Shelf
+from curate.data.image_store import ImageStore, ShardView
 from curate.data.target import open_target
 from curate.errors import CurateError, Misuse
 from curate.evaluation.evaluate import Protocol
@@ -359,6 +359,6 @@ def _some(index: shard_index.Index, rows: npt.NDArray[np.int64], means: npt.NDAr
     ranked = np.argsort(-means, kind="stable")
     chosen = ranked[np.unique(np.linspace(0, max(0, len(ranked) - 1), 30).astype(int))] if len(ranked) else ranked
     by_row = np.sort(chosen)
-    store = ImageStore(Shelf.whole(index), Decoder(data.SIDE, "grey"), 0, 0, torch.device("cpu"))
+    store = ImageStore(ShardView.whole(index), Decoder(data.SIDE, "grey"), 0, 0, torch.device("cpu"))
     pixels = dict(zip(by_row.tolist(), (x for batch in store.sample(rows[by_row]) for x in batch.squeeze(1).numpy())))
     return plots.Pictures([pixels[place] for place in chosen.tolist()], means[chosen])

@@ -130,8 +130,3 @@ def episode_options(scale: Scale, domain: Domain) -> Options:
 def tap(scale: Scale, domain: Domain) -> str:
     """Where logistic regression takes its features."""
     return scale.taps[domain.stl10]
-
-
-def shown_grid(grid: Grid) -> str:
-    """A grid in words: what each cell is, and for how many epochs."""
-    return f"{'; '.join(cell.name for cell in grid.cells)}; {grid.epochs} epochs, batch {grid.batch}"
