@@ -157,7 +157,7 @@ def json_readers(scene: Path) -> dict[str, Reader]:
         "annotations": Reader(small / "annotations/a_train.json", lambda: decathlon.read_split(small, "a", "train")),
         "search": Reader(small / "search/search.json", lambda: output_dir.chosen(small / "search", asked)),
         "seconds": Reader(small / "seconds/seconds.json", lambda: search.total_seconds(small / "seconds")),
-        "trace": Reader(small / "trace.json", lambda: search._stored_trace(small / "trace.json")),
+        "trace": Reader(small / "trace.json", lambda: search._read(small / "trace.json", search.Trace)),
         "drawn": Reader(
             small / "data/drawn.json",
             lambda: datasets.claim(small, replace(SCALES["mini"], source=None, labelled=None), 0),
