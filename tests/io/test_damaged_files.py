@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import decathlon_results
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +30,6 @@ from curate.types import Beliefs
 from shards.errors import Error
 from shards.indexing import domains, index, index_file
 from shards.packing.decathlon import annotations as decathlon
-from shards.packing.decathlon import results
 from shards.rewriting import manifest as manifests
 from shards.rewriting import marker as curated
 from shards.rewriting import plan
@@ -149,7 +149,9 @@ def json_readers(scene: Path) -> dict[str, Reader]:
         "cell": Reader(small / "cells/one.json", lambda: sweep.earlier(small / "cells", "one", _Seed())),
         "cells": Reader(small / "cells.json", lambda: sweep.claim(small / "cells", {"one": _Seed()})),
         "demo": Reader(small / "demo/demo.json", lambda: demo.claim(small / "demo", {"seed": 0})),
-        "categories": Reader(small / "target/categories.json", lambda: results.category_ids(small / "target")),
+        "categories": Reader(
+            small / "target/categories.json", lambda: decathlon_results.category_ids(small / "target")
+        ),
     }
     asked = output_dir.Asked("r", "t", {}, 0, None)
     output_dir.record(small / "search", asked, 0)
