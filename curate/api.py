@@ -301,8 +301,7 @@ def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -
 
     Args:
         factory: called with `curate.methods.base.MethodInputs`, gives a `curate.methods.base.Method`; or where to
-        import
-            it from, ``module:Class``.
+            import it from, ``module:Class``.
         spec: what else `MethodSpec` says: ``needs_target``, ``inputs``, ``defaults``, ``inapplicable``.
 
     Raises:
@@ -314,29 +313,33 @@ def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -
 
 
 def register_pretext(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
-    """Add a pretext task: ``factory(augment, network_config)`` gives a `curate.pretexts.base.Pretext`.
+    """Add a pretext task, under a name that ``pretext`` takes from then on.
 
     Args:
+        factory: called with (`Augment`, `NetworkConfig`), gives a `curate.pretexts.base.Pretext`.
         spec: what else `PretextSpec` says: ``defaults`` of options, ``outputs`` of the head, ``network``,
-        ``statistics``.
+            ``statistics``.
     """
     PRETEXTS.register(name, PretextSpec(factory, **spec))
 
 
 def register_meta_loss(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
-    """Add a loss on the target; ``factory(target_images, meta_config, augment, pretext, seed)`` gives a
-    `curate.metalosses.base.MetaLoss`.
+    """Add a loss on the target.
 
     Args:
+        factory: called with (target images, `MetaConfig`, `Augment`, `Pretext`, seed), gives a
+            `curate.metalosses.base.MetaLoss`.
         spec: what else `MetaLossSpec` says: ``needs_labels``, ``is_pretext``.
     """
     META_LOSSES.register(name, MetaLossSpec(factory, **spec))
 
 
 def register_network(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
-    """Add a network: ``factory(network_config, image_config, outputs)`` gives a `curate.models.networks.TappedNetwork`.
+    """Add a network, under a name that ``network`` takes from then on.
 
     Args:
+        factory: called with (`NetworkConfig`, `ImageConfig`, outputs of the head), gives a
+            `curate.models.networks.TappedNetwork`.
         spec: what else `NetworkSpec` says: ``title``, ``pretext``.
     """
     NETWORKS.register(name, NetworkSpec(factory, **{"title": name, **spec}))
