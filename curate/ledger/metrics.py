@@ -17,13 +17,13 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class _Line:
-    """The fields of a line that are read again."""
+    """The fields of a line that are read again; a selector, which trains nothing, has neither of the last two."""
 
     epoch: int
     images: int
-    cpu_seconds: float
     seconds: dict[str, float]
-    pretext_loss: float | None
+    cpu_seconds: float = 0.0
+    pretext_loss: float | None = None
 
 
 def read_metrics(out: Path) -> list[bytes]:

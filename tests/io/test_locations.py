@@ -381,13 +381,14 @@ class TestConfigurations:
             ('store = "S"\ntarget = "S"\neta = -3', "--eta -3"),
             ('store = "gone"\ntarget = "S"', "no such shard"),
             ('store = "S"\ntarget = "gone"', "gone: no such target folder"),
-            ('store = "S"\ntarget = "S"', "has no train/"),
+            ('store = "S"\ntarget = "E"', "E: "),
         ],
     )
     def test_the_whole_is_checked_first(
         self, tmp_path: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         put(tmp_path, "S/0.tar", THREE)
+        (tmp_path / "E").mkdir()
         (tmp_path / "c.toml").write_text(text)
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("curate.runs.run.run", None)
