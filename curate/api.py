@@ -265,6 +265,34 @@ def features(
     )
 
 
+def reproduce_pays(
+    data: Place,
+    *,
+    out: Place,
+    scale: Literal["smoke", "mini", "full"] = "mini",
+    targets: Sequence[str] | None = None,
+    selectors: Sequence[str] | None = None,
+    processes: int = 1,
+) -> dict[str, Any]:
+    """When does curation pay? Mix a store of real images, choose from it in every way, train, score, compare.
+
+    Args:
+        data: the folder of the study's sets.
+        out: stores, runs, networks, tables and figures; a call for other targets goes on in it.
+        scale: how large.
+        targets, selectors: some of the scale's; None for all.
+        processes: cells at a time.
+
+    Returns:
+        What ``pays.json`` says: ``cells``, ``verdicts``, ``selected``.
+
+    >>> reproduce_pays("data", out="pays", scale="smoke")["cells"]        # doctest: +SKIP
+    """
+    from curate.experiments.pays.study import pays
+
+    return pays(Path(data), Path(out), scale, targets=targets, selectors=selectors, processes=processes)
+
+
 def configured(
     store: Place | None, target: Place | None, config: Place | None, paper: bool, options: Mapping[str, Any]
 ) -> RunConfig:

@@ -108,6 +108,38 @@ def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> N
     print_result(result, as_json, read(out / "table3.md"))
 
 
+@reproduce.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    required=True,
+    help="A folder with decathlon-1.0/, imagenette96/ and idx/.",
+)
+@out_option("Gets tables, figures, and all that they come from; the same command goes on in it.")
+@click.option(
+    "--scale", type=click.Choice(["smoke", "mini", "full"]), default="mini", show_default=True, help="How large."
+)
+@click.option("--targets", metavar="A,B", default=None, help="Some of the targets [default: the scale's].")
+@click.option("--selectors", metavar="A,B", default=None, help="Some of the selectors [default: the scale's].")
+@click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Cells at a time.")
+@json_option
+def pays(targets: str | None, selectors: str | None, as_json: bool, **options: Any) -> None:
+    """When does curation pay? Seven targets in a store of 18,000 images, every way to choose, at equal budgets.
+
+    Calls for other targets and selectors add to the same folder.
+
+    \b
+    Example:
+      curate reproduce pays --data data --out pays --scale smoke
+      curate reproduce pays --data data --out pays --scale mini --targets gtsrb,omniglot --processes 2
+    """
+    from curate import api
+
+    out: Path = options["out"]
+    record = api.reproduce_pays(targets=names(targets), selectors=names(selectors), **options)
+    print_result(record, as_json, read(out / "pays.md"))
+
+
 def names(text: str | None) -> list[str] | None:
     """'gtsrb, dtd' -> ["gtsrb", "dtd"]; None stays."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -248,6 +248,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
     EncoderSpec,
     {
         "untrained": EncoderSpec("curate.selection.untrained:Untrained", "networks as drawn, calibrated on the store"),
+        "pixels": EncoderSpec("curate.selection.pixels:Pixels", "the image itself, reduced to 9 x 9 colours"),
         "checkpoint": EncoderSpec(
             "curate.runs.saved_encoder:SavedEncoder", "the network of a run", needs="RUN or a model.safetensors"
         ),

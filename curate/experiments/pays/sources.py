@@ -1,0 +1,125 @@
+"""The real images that the study mixes: the decathlon's domains, a stand-in for STL-10, and MNIST-like sets.
+
+Each comes with its label and with the group that it must not be parted from: shots of one sign, or one hand's letters.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import tarfile
+import zipfile
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from curate.errors import Misuse
+from shards.io.images import encode_png
+from shards.shuffle import permutation
+
+#: MNIST-like sets; every other name is a domain of the decathlon.
+DRAWN = ("mnist", "fashion-mnist", "ahcd", "notmnist")
+IMAGENETTE = "imagenette"
+#: How the name of a source file tells an image's group; other images stand alone.
+_GROUPS: dict[str, Callable[[str], str]] = {
+    "gtsrb": lambda name: name.rpartition("_")[0],  # a track: the class's folder, and the sign's number in it
+    "omniglot": lambda name: name.rpartition("_")[2],  # a writer
+}
+
+
+class Picture(NamedTuple):
+    """An encoded image, its extension, its class and its group."""
+
+    body: bytes
+    extension: str
+    label: int
+    group: str
+
+
+def pictures(data: Path, name: str, part: str) -> list[Picture]:
+    """All images of a set, in the order of its files.
+
+    Args:
+        data: a folder with ``decathlon-1.0``, ``imagenette96`` and ``idx``.
+        part: "train" or "test", which is the decathlon's val and t10k of MNIST-like sets.
+
+    Raises:
+        Misuse: the folder lacks the set's files.
+    """
+    try:
+        if name == IMAGENETTE:
+            return list(_imagenette(data, ("train", "unlabeled") if part == "train" else ("test",)))
+        if name in DRAWN:
+            return list(_drawn(data, name, "train" if part == "train" else "t10k"))
+        return list(_decathlon(data, name, "train" if part == "train" else "val"))
+    except FileNotFoundError as error:
+        raise Misuse(
+            f"--data {data}: {error.filename} is missing; name the folder that holds the study's sets"
+        ) from error
+
+
+def some(found: list[Picture], count: int | None, purpose: str) -> list[Picture]:
+    """``count`` of them at random, in their order; all where there are no more, or for None."""
+    if count is None or count >= len(found):
+        return found
+    return [found[place] for place in np.sort(permutation(0, purpose, 0, len(found))[:count])]
+
+
+def apart(found: list[Picture], count: int, purpose: str) -> tuple[list[Picture], list[Picture]]:
+    """About ``count`` images in whole groups, and the rest, in which every class keeps a group.
+
+    Returns:
+        The first ``count`` of the groups taken, fewer where classes have no group to spare; and all images of the other
+        groups, so that no group stands on both sides.
+    """
+    members: dict[str, list[int]] = {}
+    left: dict[int, set[str]] = {}
+    for place, picture in enumerate(found):
+        members.setdefault(picture.group, []).append(place)
+        left.setdefault(picture.label, set()).add(picture.group)
+    names, taken = sorted(members), list[int]()
+    for place in permutation(0, purpose, 0, len(names)):
+        group = names[place]
+        labels = {found[member].label for member in members[group]}
+        if len(taken) >= count:
+            break
+        if all(len(left[label]) > 1 for label in labels):
+            taken += members[group]
+            for label in labels:
+                left[label].discard(group)
+    held = {found[place].group for place in taken}
+    return [found[place] for place in sorted(taken[:count])], [one for one in found if one.group not in held]
+
+
+def _decathlon(data: Path, domain: str, split: str) -> Iterator[Picture]:
+    with gzip.open(data / "decathlon-1.0" / "origin.csv.gz", "rt") as lines:
+        origin = {line[0]: line[2] for line in csv.reader(lines)}
+    group = _GROUPS.get(domain, str)
+    with tarfile.open(data / "decathlon-1.0" / "data" / f"{domain}.tar") as tar:
+        for member in tar:
+            body = tar.extractfile(member) if member.isreg() else None
+            parts = member.name.split("/")
+            if body is not None and parts[1] == split:
+                yield Picture(body.read(), "jpg", int(parts[2]), group(origin[f"data/{member.name}"]))
+
+
+def _imagenette(data: Path, parts: Collection[str]) -> Iterator[Picture]:
+    for part in parts:
+        with zipfile.ZipFile(data / "imagenette96" / f"{part}.zip") as archive:
+            for name in sorted(archive.namelist()):
+                if name.endswith(".jpg"):
+                    yield Picture(archive.read(name), "jpg", 0, f"{part}/{name}")
+
+
+def _drawn(data: Path, name: str, part: str) -> Iterator[Picture]:
+    held = [
+        gzip.decompress((data / "idx" / name / f"{part}-{kind}-ubyte.gz").read_bytes())
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+    pixels = np.frombuffer(held[0], np.uint8, offset=16).reshape(-1, 28, 28)
+    labels = np.frombuffer(held[1], np.uint8, offset=8)
+    turn = np.sort(permutation(0, f"{name} {part}", 0, len(labels))[:10_000])
+    for place in turn.tolist():
+        yield Picture(encode_png(pixels[place]), "png", int(labels[place]), f"{part}/{place}")
