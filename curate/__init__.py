@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import (
+        compare,
         compare_baselines,
+        demo,
         dry_run,
         evaluate,
         features,
+        ledger_summary,
+        pack,
         pretrain,
         prune,
+        prune_grid,
         register_meta_loss,
         register_method,
         register_network,
+        register_packer,
         register_pretext,
+        reproduce_pays,
+        reproduce_table1,
+        reproduce_table2,
+        reproduce_table3,
         run,
+        write_weights,
     )
     from curate.errors import CurateError, Error, Misuse
     from curate.runs.opened import Run, open_run
@@ -32,18 +43,29 @@ __all__ = [
     "Error",
     "Misuse",
     "Run",
+    "compare",
     "compare_baselines",
+    "demo",
     "dry_run",
     "evaluate",
     "features",
+    "ledger_summary",
     "open_run",
+    "pack",
     "pretrain",
     "prune",
+    "prune_grid",
     "register_meta_loss",
     "register_method",
     "register_network",
+    "register_packer",
     "register_pretext",
+    "reproduce_pays",
+    "reproduce_table1",
+    "reproduce_table2",
+    "reproduce_table3",
     "run",
+    "write_weights",
 ]
 
 _PLACES = {

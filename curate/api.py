@@ -23,6 +23,7 @@ from curate.config.catalogue import (
     PretextSpec,
 )
 from curate.config.defaults import paper as paper_mode
+from curate.config.packers import PACKERS, PackerSpec, PackReport
 from curate.config.schema import RunConfig, from_options, read_options
 from curate.errors import Misuse
 from curate.runs.inputs import check_inputs
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
 
     from curate.evaluation.score import Score
     from curate.evaluation.search import Tell
+    from curate.ledger.reprune import Grid
+    from curate.ledger.summary import EpochSummary
     from curate.progress import Progress
     from curate.runs.dry_run import Forecast
     from curate.runs.features import FeatureSummary
     from curate.runs.opened import Run
+    from curate.stats.friedman import Comparison
 
 Place = str | os.PathLike[str]
 
@@ -155,6 +159,55 @@ def prune(
     return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
 
 
+def prune_grid(run: Run | Place) -> Grid:
+    """How much `prune` would keep, over a grid of thresholds; nothing is written.
+
+    Returns:
+        ``kept``: the share of the decodable images, a row a ``lam``, a column a ``rho``.
+
+    Raises:
+        CurateError: the run is not finished.
+
+    >>> print(prune_grid("run").text())        # doctest: +SKIP
+    """
+    from curate.ledger import reprune
+
+    return reprune.grid(_path(run))
+
+
+def ledger_summary(run: Run | Place) -> list[EpochSummary]:
+    """What a run has learnt, in a few numbers an epoch; of one that still trains, the epochs that are done.
+
+    Returns:
+        A dictionary an epoch: ``epoch``, ``live``, ``kept``, ``mean`` (of the weights), ``undecodable``.
+
+    Raises:
+        CurateError: there is no run, or its ledger is damaged.
+
+    >>> ledger_summary("run")[-1]["kept"]        # doctest: +SKIP
+    """
+    from curate.ledger.summary import by_epoch
+    from curate.runs.provenance import read_run
+
+    read_run(_path(run))
+    return by_epoch(_path(run))
+
+
+def write_weights(run: Run | Place) -> Path:
+    """Write a run's ``weights.parquet``, the last state of every image, and return its path; a finished run has it.
+
+    Raises:
+        CurateError: there is no run, or no epoch of it is done.
+
+    >>> write_weights("run")        # doctest: +SKIP
+    """
+    from curate.ledger.ledger import write_final
+    from curate.runs.provenance import read_run
+
+    read_run(_path(run))
+    return write_final(_path(run))
+
+
 def evaluate(
     run: Run | Place,
     target: Place,
@@ -204,21 +257,29 @@ def compare_baselines(
         taps: where the networks are read; none for the usual ones.
         labels_per_class: counts, None for all labels.
         out: its folder; None for one in the run's evaluations.
-        options: ``seeds``, ``steps``, ``epochs``, ``domain``, ``processes``, ``draws``, ``allow_pipe``.
+        options: ``seeds``, ``steps``, ``epochs``, ``domain``, ``processes``, ``draws``, ``allow_pipe``; of the logistic
+            regression ``epoch``, ``patience``, ``standardise`` (on), ``solver``, and ``tap``, where it is one.
 
     Returns:
         What ``against.json`` holds: accuracies, intervals and verdicts of each set, regime and reading.
 
+    Raises:
+        Misuse: an unknown set, or an option out of its range or that nothing would look at.
+        CurateError: the run is not finished, or the target has no labels.
+
     >>> compare_baselines("run", "target", sets=["raw", "random"], steps=500)        # doctest: +SKIP
     """
     from curate.evaluation.evaluate import Protocol
-    from curate.evaluation.score import readings
+    from curate.evaluation.score import LOGISTIC, readings, refuse_idle
     from curate.experiments.baselines.against import Asked, against, usual_taps
 
+    scoring: dict[str, Any] = {name: options.pop(name) for name in (*LOGISTIC, "epoch") if name in options}
+    refuse_idle("logistic", scoring)
+    named = list(taps) or ([scoring["tap"]] if "tap" in scoring else usual_taps(_path(run)))
     asked = Asked(
         tuple(sets),
-        protocol=Protocol(standardise=True, device=device),
-        readings=tuple(readings(list(taps) or usual_taps(_path(run)), labels_per_class)),
+        protocol=Protocol(**{"standardise": True, "device": device, **scoring}),
+        readings=tuple(readings(named, labels_per_class)),
         **options,
     )
     return against(_path(run), os.fspath(target), asked, None if out is None else Path(out))
@@ -291,6 +352,192 @@ def reproduce_pays(
     from curate.experiments.pays.study import pays
 
     return pays(Path(data), Path(out), scale, targets=targets, selectors=selectors, processes=processes)
+
+
+def compare(
+    results: Place,
+    *,
+    metric: str | None = None,
+    lower_is_better: bool = False,
+    alpha: float = 0.05,
+    out: Place | None = None,
+) -> Comparison:
+    """Test whether methods differ over data sets: mean ranks, Friedman, Iman-Davenport, Nemenyi (Demsar, 2006).
+
+    Args:
+        results: a CSV file with a method a column after the data set's name, or with columns domain, method and scores.
+        metric: column of the scores, where the file has several.
+        lower_is_better: the lowest score is the best, as of losses.
+        alpha: level of the tests, in [1e-10, 1).
+        out: also write the critical-difference diagram (PNG, SVG) and a table (Markdown) into this folder.
+
+    Raises:
+        CurateError: the file is no complete table of two methods and two data sets at least; or matplotlib is missing.
+        Misuse: an option that the file does not fit.
+
+    >>> compare("accuracies.csv").ranks        # doctest: +SKIP
+    """
+    from curate.stats.comparison import ComparisonOptions, compare_results
+
+    options = ComparisonOptions(metric, "lowest" if lower_is_better else "highest", alpha)
+    return compare_results(Path(results), None if out is None else Path(out), options)
+
+
+def demo(
+    *, out: Place, pretext: Literal["reconstruction", "rotation"] = "reconstruction", seed: int = 0
+) -> dict[str, Any]:
+    """Hide handwritten digits among patches of photographs, find them again, and train on what was found; minutes.
+
+    Args:
+        out: where everything goes: new, or of an unfinished demo.
+        pretext: by which BDW weighs the images, beside the choice by the classifier.
+
+    Returns:
+        What ``results.json`` holds: accuracies, differences, shares kept, seconds.
+
+    Raises:
+        Misuse: ``out`` holds something else, or a demo with other settings.
+
+    >>> demo(out="demo")["kept"]        # doctest: +SKIP
+    """
+    from curate.experiments.demo.demo import demo as show
+
+    return show(Path(out), pretext, seed)
+
+
+def pack(
+    packer: str,
+    source: Place | Sequence[Place],
+    /,
+    *,
+    out: Place,
+    seed: int = 0,
+    shard_size: int | None = None,
+    **options: Any,
+) -> PackReport:
+    """Make shards of a kind of data, by the name of its packer; those of plug-ins are known, too.
+
+    Args:
+        packer: imagefolder, idx, stl10, decathlon, or one that was registered.
+        source: what is packed; several where the packer takes several.
+        out: new or empty; it appears whole or not at all.
+        seed: of splits and orders.
+        shard_size: bytes of a shard; None for 256 MiB.
+        options: of ``curate pack PACKER``, with underscores. `shards.pack_imagefolder` and its like have them typed.
+
+    Returns:
+        What was packed and left out, by packer; its ``text()`` is for people.
+
+    Raises:
+        Misuse: an unknown packer or option, or ``out`` holds files.
+        ShardError: what lies there is not of the packer's layout.
+
+    >>> pack("imagefolder", "photos", out="store").samples        # doctest: +SKIP
+    """
+    from curate.experiments.packing import pack as by_name
+
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    return by_name(packer, [Path(one) for one in sources], Path(out), seed, shard_size, options)
+
+
+def reproduce_table1(
+    data: Place,
+    *,
+    out: Place,
+    scale: Literal["smoke", "mini", "paper"] = "mini",
+    sets: Sequence[str] | None = None,
+    epochs: int | None = None,
+    seeds: int | None = None,
+    processes: int = 1,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Repeat the paper's Table 1 and Figure 1: a VAE on a mix of MNIST-like sets, weighed for one of them.
+
+    Args:
+        data: a folder of folders of MNIST-layout files.
+        out: gets ``table1.json``, ``.csv``, ``.md``, figures and every run; the same call goes on in it.
+        scale: how large.
+        sets: names of three folders; None for the three with the most images.
+        epochs, seeds: of every method, and runs of each target; None for the scale's.
+        processes: targets at a time.
+
+    Returns:
+        What ``table1.json`` holds.
+
+    Raises:
+        Misuse: no such scale or sets, or ``out`` holds another experiment.
+
+    >>> reproduce_table1("idx", out="table1", scale="smoke")        # doctest: +SKIP
+    """
+    from curate.experiments.tables.table1 import table1
+
+    return table1(Path(data), Path(out), scale, sets, processes, seed, epochs, seeds)
+
+
+def reproduce_table2(
+    data: Place,
+    *,
+    out: Place,
+    scale: Literal["smoke", "mini", "paper"] = "mini",
+    domains: Sequence[str] | None = None,
+    processes: int = 1,
+    devices: Sequence[str] = ("auto",),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Repeat the paper's Table 2 and Figure 2: rotation features under four weightings, scored on many targets.
+
+    Args:
+        data: a folder with ``decathlon-1.0/``, folders of STL-10's binary files, or both.
+        out: gets ``table2.json``, ``.csv``, ``.md``, ``.tex``, diagrams and every run; the same call goes on in it.
+        scale: how large.
+        domains: the targets; None for all there are.
+        processes: trainings at a time.
+        devices: taken in turn by the trainings.
+
+    Returns:
+        What ``table2.json`` holds.
+
+    Raises:
+        Misuse: no such scale or data set, or ``out`` holds another experiment.
+
+    >>> reproduce_table2("data", out="table2", scale="smoke")        # doctest: +SKIP
+    """
+    from curate.experiments.tables.table2 import table2
+
+    return table2(Path(data), Path(out), scale, domains, processes=processes, devices=devices, seed=seed)
+
+
+def reproduce_table3(
+    data: Place,
+    *,
+    out: Place,
+    scale: Literal["smoke", "mini", "paper"] = "mini",
+    domain: str | None = None,
+    processes: int = 1,
+    devices: Sequence[str] = ("auto",),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Repeat the paper's Table 3: what eta, rho and lambda do on STL-10.
+
+    Args:
+        data: a folder with a folder of STL-10's binary files.
+        out: gets ``table3.json``, ``.csv``, ``.md``, ``.tex`` and every run; the same call goes on in it.
+        scale: how large.
+        domain: which of several such folders.
+        processes: trainings at a time.
+        devices: taken in turn by the trainings.
+
+    Returns:
+        What ``table3.json`` holds.
+
+    Raises:
+        Misuse: no such scale, not one such data set, or ``out`` holds another experiment.
+
+    >>> reproduce_table3("data", out="table3", scale="smoke")        # doctest: +SKIP
+    """
+    from curate.experiments.tables.table3 import table3
+
+    return table3(Path(data), Path(out), scale, domain, processes=processes, devices=devices, seed=seed)
 
 
 def configured(
@@ -371,6 +618,17 @@ def register_network(name: str, factory: str | Callable[..., Any], **spec: Any) 
         spec: what else `NetworkSpec` says: ``title``, ``pretext``.
     """
     NETWORKS.register(name, NetworkSpec(factory, **{"title": name, **spec}))
+
+
+def register_packer(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:
+    """Add a packer, under a name that `pack` and ``curate pack`` take from then on.
+
+    Args:
+        factory: called with the path of the source, ``out``, ``seed``, and what options were given; gives a
+            `curate.config.packers.PackReport`.
+        spec: what else `PackerSpec` says: ``title`` and ``layout``, at least; ``makes``, ``options``.
+    """
+    PACKERS.register(name, PackerSpec(factory, **spec))
 
 
 def _path(run: Run | Place) -> Path:

@@ -9,7 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shards.api import export, index, open_index, rewrite, samples, verify
+    from shards.api import (
+        export,
+        index,
+        open_index,
+        pack_decathlon,
+        pack_idx,
+        pack_imagefolder,
+        pack_stl10,
+        rewrite,
+        samples,
+        verify,
+    )
     from shards.errors import Error, Misuse, NotShards, ShardError, ShardsChanged, Unfinished
     from shards.indexing.index import Index, Report
     from shards.rewriting.finalize import RewriteSummary
@@ -27,6 +38,10 @@ __all__ = [
     "export",
     "index",
     "open_index",
+    "pack_decathlon",
+    "pack_idx",
+    "pack_imagefolder",
+    "pack_stl10",
     "rewrite",
     "samples",
     "verify",

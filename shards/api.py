@@ -7,9 +7,9 @@ A shard set is named by a folder, a tar, a brace pattern, a list file or a URL. 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,12 @@ from shards.rewriting import rewrite as rewriting
 from shards.rewriting import verify as verifying
 from shards.rewriting.finalize import RewriteSummary
 from shards.rewriting.manifest import read_manifest
+
+if TYPE_CHECKING:
+    from shards.packing.decathlon.pack import DecathlonReport
+    from shards.packing.idx import IdxReport
+    from shards.packing.imagefolder import PackReport
+    from shards.packing.stl10 import Stl10Report
 
 Place = str | os.PathLike[str]
 
@@ -185,6 +191,149 @@ def export(folder: Place, *, dali: bool = False, datacomp: bool = False) -> list
     >>> export("run/curated", dali=True)        # doctest: +SKIP
     """
     return exports.export_for(Path(folder), dali=dali, datacomp=datacomp)
+
+
+def pack_imagefolder(
+    folder: Place,
+    *,
+    out: Place,
+    target: bool = False,
+    split: tuple[float, float, float] | None = None,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> PackReport:
+    """Make shards of a folder of image files; their bytes stay as they are, what does not decode is left out.
+
+    Args:
+        folder: images at any depth.
+        out: the folder of shards, new or empty; it appears whole or not at all.
+        target: make ``train/``, ``val/``, ``test/`` of ``folder``'s class folders, labelled, instead of a store.
+        split: shares of train, val and test of a target, which sum to 1; None for 0.4, 0.2, 0.4.
+        seed: of the splits, and of the order within each.
+        shard_size: bytes of a shard; None for 256 MiB.
+
+    Raises:
+        Misuse: ``out`` holds files or overlaps ``folder``; shares that are none, or of no target.
+        ShardError: no image decodes, or a class has fewer than there are splits.
+
+    >>> pack_imagefolder("photos", out="store").samples        # doctest: +SKIP
+    {'': 1000}
+    """
+    from shards.packing import imagefolder
+
+    if split is not None and not target:
+        raise Misuse("--split: only with --target; add it, or leave --split out")
+    size = _shard_size(shard_size)
+    if not target:
+        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size)
+    shares = (0.4, 0.2, 0.4) if split is None else split
+    return imagefolder.pack_target(Path(folder), Path(out), split=shares, seed=seed, shard_size=size)
+
+
+def pack_idx(
+    folders: Sequence[Place],
+    *,
+    out: Place,
+    own: str,
+    store_images: int | None = None,
+    train_images: int | None = None,
+    val_images: int | None = None,
+    test_images: int | None = None,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> IdxReport:
+    """Make ``out``/store of the training images of several sets in MNIST's layout, and ``out``/target of one's own.
+
+    Args:
+        folders: a set each: ``train-images-idx3-ubyte`` and so on, compressed or not.
+        out: new or empty; it appears whole or not at all.
+        own: the set that is the target, by its folder's name.
+        store_images: of each set, at most; None for all.
+        train_images, val_images, test_images: of the target, at most; None for all.
+        seed: of what is taken, and of the order.
+        shard_size: bytes of a shard; None for 256 MiB.
+
+    Raises:
+        Misuse, ShardError: as `shards.packing.idx.pack_idx`.
+
+    >>> pack_idx(["idx/mnist", "idx/fashion-mnist"], own="mnist", out="mnist-task").store        # doctest: +SKIP
+    """
+    from shards.packing import idx
+
+    take = idx.Limits(store_images, train_images, val_images, test_images)
+    sets = [Path(folder) for folder in folders]
+    return idx.pack_idx(sets, own, Path(out), take=take, seed=seed, shard_size=_shard_size(shard_size))
+
+
+def pack_stl10(
+    folder: Place, *, out: Place, fold: int | None = None, seed: int = 0, shard_size: int | None = None
+) -> Stl10Report:
+    """Make ``out``/store of STL-10's unlabelled images and ``out``/target of its labelled ones, every pixel kept.
+
+    Args:
+        folder: the binary files: ``stl10_binary``, or a folder with it.
+        out: new or empty; it appears whole or not at all.
+        fold: train and val of this predefined fold only, from 0; None for all.
+        seed: of the halves, and of the order.
+        shard_size: bytes of a shard; None for 256 MiB.
+
+    Raises:
+        Misuse, ShardError: as `shards.packing.stl10.pack_stl10`.
+
+    >>> pack_stl10("stl10_binary", out="stl10").target        # doctest: +SKIP
+    """
+    from shards.packing import stl10
+
+    return stl10.pack_stl10(Path(folder), Path(out), fold=fold, seed=seed, shard_size=_shard_size(shard_size))
+
+
+def pack_decathlon(
+    root: Place,
+    *,
+    out: Place,
+    domains: Sequence[str] | None = None,
+    source: str = "imagenet12",
+    mix: Sequence[str] = (),
+    labelled: Callable[[str], int | None] = lambda domain: None,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> DecathlonReport:
+    """Make ``out``/store and ``out``/targets/DOMAIN of the Visual Decathlon; image bytes stay as they are.
+
+    Args:
+        root: has ``annotations/``, and ``data/`` with a folder or a tar a domain.
+        out: new or empty; it appears whole or not at all.
+        domains: the targets; None for all with annotations and images.
+        source: the domain whose training images are the store.
+        mix: domains whose unused training images go into the store, too.
+        labelled: of a domain's name: the number of images in train and val together; None for all there are.
+            `curate.pack` takes as many as the paper.
+        seed: of the halves, and of the order.
+        shard_size: bytes of a shard; None for 256 MiB.
+
+    Raises:
+        Misuse, ShardError: as `shards.packing.decathlon.pack.pack_decathlon`.
+
+    >>> pack_decathlon("decathlon-1.0", out="decathlon", domains=["gtsrb"]).targets        # doctest: +SKIP
+    """
+    from shards.packing.decathlon import pack
+
+    return pack.pack_decathlon(
+        Path(root),
+        Path(out),
+        targets=domains,
+        source=source,
+        mix=mix,
+        labelled=labelled,
+        seed=seed,
+        shard_size=_shard_size(shard_size),
+    )
+
+
+def _shard_size(given: int | None) -> int:
+    from shards.tar.writer import SHARD_SIZE
+
+    return SHARD_SIZE if given is None else given
 
 
 def table_of(manifest: pa.Table | ArrowStream | Place) -> pa.Table:

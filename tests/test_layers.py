@@ -41,7 +41,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "safetensors": ("curate.runs.*",),
     "pyarrow": (
         *("shards.*", "curate.ledger.*", "curate.data.target", "curate.selection.*", "curate.runs.*"),
-        *("curate.cli.ledger", "curate.experiments.*", "curate.api"),
+        *("curate.experiments.*", "curate.api"),
     ),
     "xxhash": ("shards.*",),
     "msgspec": ("shards.io.json_files", "curate.evaluation.*"),

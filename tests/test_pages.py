@@ -24,7 +24,7 @@ import shards
 from curate import api
 from curate.cli import VERBS
 from curate.cli import curate as command
-from curate.config import catalogue
+from curate.config import catalogue, packers
 from shards.tar.writer import write_shards
 
 README = "README.md"
@@ -121,7 +121,8 @@ def idx_bytes(values: np.ndarray) -> bytes:
 @pytest.fixture
 def registries(monkeypatch):
     """What a page registers is forgotten after it; the verbs are loaded anew, as their choices are those of then."""
-    for registry in (catalogue.METHODS, catalogue.PRETEXTS, catalogue.META_LOSSES, catalogue.NETWORKS):
+    methods_and_parts = (catalogue.METHODS, catalogue.PRETEXTS, catalogue.META_LOSSES, catalogue.NETWORKS)
+    for registry in (*methods_and_parts, packers.PACKERS):
         list(registry)
         monkeypatch.setattr(registry, "_rows", dict(registry._rows))
     for name in [name for name in sys.modules if name.startswith("curate.cli.")]:
@@ -278,3 +279,11 @@ def test_the_examples_are_a_plug_in_package(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["network"] == "plain"
+    helped = subprocess.run(
+        [sys.executable, "-c", code, "pack", "arrays", "--help"],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "curate pack arrays digits.npz --labelled 200 --out data" in helped.stdout, helped.stderr

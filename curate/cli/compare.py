@@ -30,10 +30,10 @@ def compare(
       curate compare accuracies.csv --out comparison
       curate compare trainings.csv --metric seconds --lower-is-better --json
     """
-    from curate.stats.comparison import ComparisonOptions, compare_results, in_words
+    from curate import api
+    from curate.stats.comparison import in_words
 
-    options = ComparisonOptions(metric, "lowest" if lower_is_better else "highest", alpha)
-    comparison = compare_results(results, out, options)
+    comparison = api.compare(results, metric=metric, lower_is_better=lower_is_better, alpha=alpha, out=out)
     for line in comparison.warnings:
         talk(f"warning: {line}")
     width = max(map(len, comparison.ranks))

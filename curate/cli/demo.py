@@ -29,8 +29,8 @@ def demo(out: Path, pretext: str, seed: int, as_json: bool) -> None:
       curate demo --out demo
       curate demo --out demo-rotation --pretext rotation
     """
-    from curate.experiments.demo.demo import demo as show
+    from curate import api
     from curate.experiments.demo.demo import table
 
-    results = show(out, pretext, seed)
+    results = api.demo(out=out, pretext="rotation" if pretext == "rotation" else "reconstruction", seed=seed)
     click.echo(json.dumps(results, indent=2) if as_json else table(results, out))

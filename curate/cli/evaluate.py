@@ -162,25 +162,19 @@ def _against(
         raise Misuse(f"{named}: not with --against; leave them out")
     if len(asked.get("tap") or []) > 1:
         raise Misuse("--tap, --labels-per-class: several are for logistic regression alone; see compare-baselines")
-    from curate.evaluation.evaluate import Protocol
-    from curate.evaluation.score import refuse_idle
-    from curate.experiments.baselines.against import Asked, against
+    from curate import api
     from curate.experiments.baselines.report import page
 
     talk("note: `curate compare-baselines` does this now, at several taps and with few labels")
-    how: dict[str, Any] = {
-        name: asked[name] for name in ("epoch", "patience", "standardise", "solver", "device") if name in asked
-    }
-    refuse_idle("logistic", how)
-    tap = {"tap": asked["tap"][0]} if asked.get("tap") else {}
-    options = Asked(
-        tuple(words_of(comparing["against"])),
-        seeds=comparing["seeds"] or 3,
-        epochs=asked.get("epochs"),
-        domain=comparing["domain"],
-        protocol=Protocol(**how, **tap),
-        processes=comparing["processes"] or 1,
-        allow_pipe=bool(comparing["allow_pipe"]),
+    shared = ("epoch", "epochs", "patience", "solver", "device", "out")
+    found = api.compare_baselines(
+        run,
+        target,
+        sets=words_of(comparing.pop("against")),
+        labels_per_class=[None],
+        tap=(asked.get("tap") or ["pool"])[0],
+        standardise="standardise" in asked,
+        **{name: asked[name] for name in shared if name in asked},
+        **given(comparing),
     )
-    found = against(run, target, options, asked.get("out"))
     print_result(found, as_json, page(found).rstrip())

@@ -22,21 +22,11 @@ def ledger(run: Path, final: bool, as_json: bool) -> None:
       curate ledger run
       curate ledger run --final
     """
-    import pyarrow.compute as pc
+    from curate import api
 
-    from curate.ledger import ledger as book
-    from curate.runs import provenance
-
-    provenance.read_run(run)
-    lines = []
-    for epoch in book.epochs(run):
-        table = book.read_epoch(run, epoch, ["mean", "kept", "visits", "error"])
-        kept, live = pc.sum(table["kept"]).as_py() or 0, len(table)
-        errors = live - table["error"].null_count
-        mean = pc.mean(table["mean"]).as_py()
-        lines.append({"epoch": epoch, "live": live, "kept": kept, "mean": mean, "undecodable": errors})
+    lines = api.ledger_summary(run)
     if final:
-        click.echo(f"wrote {book.write_final(run)}", err=True)
+        click.echo(f"wrote {api.write_weights(run)}", err=True)
     if as_json:
         click.echo(json.dumps(lines, indent=2))
         return

@@ -1,16 +1,14 @@
-"""curate pack imagefolder."""
+"""curate pack: a command for each row of `curate.config.packers`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from curate.cli.options import json_option, out_option, print_result, seed_option, shard_size_option, talk
-from curate.cli.pack_decathlon import decathlon
-from curate.cli.pack_idx import idx
-from curate.cli.pack_stl10 import stl10
-from curate.errors import Misuse
+from curate.config.packers import PACKERS, PackerSpec, PackOption
 
 
 @click.group()
@@ -18,61 +16,48 @@ def pack() -> None:
     """Make shards of image files."""
 
 
-pack.add_command(idx)
-pack.add_command(stl10)
-pack.add_command(decathlon)
+def command_of(name: str, spec: PackerSpec) -> click.Command:
+    """The command of a packer: its source, its options and what all packers have."""
+
+    def command(as_json: bool, out: Path, seed: int, shard_size: int | None, **given: Any) -> None:
+        from curate import api
+
+        source = given.pop(spec.source)
+        options = {option.name: _value(option, given[option.name]) for option in spec.options}
+        report = api.pack(name, source, out=out, seed=seed, shard_size=shard_size, **options)
+        for line in report.remarks():
+            talk(line)
+        print_result(report, as_json, report.text())
+
+    command.__doc__ = _help(name, spec)
+    first = [_click_option(option) for option in spec.options if option.required]
+    others = [_click_option(option) for option in spec.options if not option.required]
+    for option in reversed([*first, out_option(spec.out), *others, shard_size_option, seed_option, json_option]):
+        command = option(command)
+    path = click.Path(path_type=Path, exists=spec.exists, file_okay=spec.is_file, dir_okay=not spec.is_file)
+    argument = click.argument(spec.source, nargs=-1 if spec.several else 1, required=True, type=path)
+    return click.command(name)(argument(command))
 
 
-@pack.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@out_option("The folder of shards; must not hold anything yet.")
-@click.option("--target", is_flag=True, help="Class folders -> a labelled target with train/, val/, test/.")
-@click.option("--split", help="Shares of train, val, test of a target [default: 0.4,0.2,0.4].")
-@shard_size_option
-@seed_option
-@json_option
-def imagefolder(
-    folder: Path, out: Path, target: bool, split: str | None, shard_size: int | None, seed: int, as_json: bool
-) -> None:
-    """Pack a folder of images: a store, or with --target a folder of class folders.
-
-    \b
-    Example:
-      curate pack imagefolder photos --out store
-      curate pack imagefolder flowers --out target --target --split 0.4,0.2,0.4
-    """
-    from shards.packing.imagefolder import pack_folder, pack_target
-    from shards.tar.writer import SHARD_SIZE
-
-    if split is not None and not target:
-        raise Misuse("--split: only with --target; add it, or leave --split out")
-    size = shard_size or SHARD_SIZE
-    if target:
-        report = pack_target(
-            folder, out, split=shares("0.4,0.2,0.4" if split is None else split), seed=seed, shard_size=size
-        )
-    else:
-        report = pack_folder(folder, out, shard_size=size)
-    for fault in report.faults:
-        talk(f"left out: {fault}")
-    for name, key in report.renamed.items():
-        talk(f"renamed: {name} has the key {key}; readers pass over its own")
-    counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in report.samples.items())
-    classes = f" in {len(report.classes)} classes" if target else ""
-    text = f"packed {counts}{classes}; left out {len(report.faults)}, ignored {report.ignored} other files"
-    passed_over = report.passed_over.text()
-    text += f"\npassed over: {passed_over}" if passed_over else ""
-    print_result(report, as_json, text)
+def _help(name: str, spec: PackerSpec) -> str:
+    examples = "".join(f"  curate pack {name} {arguments}\n" for arguments in spec.examples)
+    parts = (f"Pack {spec.title}.", spec.details, f"\b\nExample:\n{examples}" if examples else "")
+    return "\n\n".join(part for part in parts if part)
 
 
-def shares(text: str) -> tuple[float, float, float]:
-    """'0.4,0.2,0.4' -> three floats.
+def _click_option(option: PackOption) -> Any:
+    """An option that was not given comes as None, so that the packer's own default holds."""
+    flag = f"--{option.name.replace('_', '-')}"
+    if option.type is bool:
+        return click.option(flag, is_flag=True, default=None, help=option.help)
+    kind = click.IntRange(*option.within) if option.within else option.type
+    shown = {} if option.default is None else {"default": option.default, "show_default": True}
+    return click.option(flag, type=kind, required=option.required, metavar=option.metavar, help=option.help, **shown)
 
-    Raises:
-        Misuse: not three numbers; that they are shares is for `shards.packing.imagefolder` to see.
-    """
-    try:
-        train, val, test = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise Misuse(f"--split {text!r}: expected three shares such as 0.4,0.2,0.4") from error
-    return train, val, test
+
+def _value(option: PackOption, given: Any) -> Any:
+    return option.parse(given) if option.parse is not None and given is not None else given
+
+
+for _name in PACKERS:
+    pack.add_command(command_of(_name, PACKERS.spec(_name)))

@@ -40,7 +40,6 @@ def prune(
       curate prune run --keep 0.25 --by lower --out quarter.parquet
     """
     from curate import api
-    from curate.ledger import reprune
     from curate.ledger.manifest import footer_in
 
     idle = {"--lam": lam, "--rho": rho, "--keep": share, "--out": out}
@@ -49,7 +48,7 @@ def prune(
     if by != "mean" and share is None:
         raise Misuse(f"--by {by}: only with --keep; add it, or leave --by out")
     if grid:
-        table = reprune.grid(run)
+        table = api.prune_grid(run)
         print_result(table.record(), as_json, table.text())
         return
     if out is None:

@@ -59,10 +59,10 @@ def table1(sets: str | None, as_json: bool, **options: Any) -> None:
     Example:
       curate reproduce table1 --data idx --out table1 --scale smoke
     """
-    from curate.experiments.tables.table1 import table1 as experiment
+    from curate import api
 
     out: Path = options["out"]
-    print_result(experiment(sets=names(sets), **options), as_json, read(out / "table1.md"))
+    print_result(api.reproduce_table1(sets=names(sets), **options), as_json, read(out / "table1.md"))
 
 
 @reproduce.command()
@@ -80,10 +80,10 @@ def table2(domains: str | None, device: str, as_json: bool, **options: Any) -> N
       curate reproduce table2 --data data --out table2 --scale smoke
       curate reproduce table2 --data data --out table2 --scale mini --domains gtsrb,dtd --processes 2
     """
-    from curate.experiments.tables.table2 import table2 as experiment
+    from curate import api
 
     out: Path = options["out"]
-    result = experiment(domains=names(domains), devices=names(device) or ["auto"], **options)
+    result = api.reproduce_table2(domains=names(domains), devices=names(device) or ["auto"], **options)
     print_result(result, as_json, read(out / "table2.md"))
 
 
@@ -101,10 +101,10 @@ def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> N
     Example:
       curate reproduce table3 --data data --out table3 --scale smoke
     """
-    from curate.experiments.tables.table3 import table3 as experiment
+    from curate import api
 
     out: Path = options["out"]
-    result = experiment(domain=domains, devices=names(device) or ["auto"], **options)
+    result = api.reproduce_table3(domain=domains, devices=names(device) or ["auto"], **options)
     print_result(result, as_json, read(out / "table3.md"))
 
 

@@ -53,11 +53,29 @@ class Limits:
 
 @dataclass(frozen=True)
 class IdxReport:
-    """Number of images packed: of the store by set, of the target by split; and the target's classes."""
+    """What was packed.
+
+    Args:
+        store: number of images of the store, by set.
+        target: number of images of the target, by split.
+        classes: number of the target's classes.
+        own: the set that is the target.
+    """
 
     store: dict[str, int]
     target: dict[str, int]
     classes: int
+    own: str
+
+    def text(self) -> str:
+        """The counts in a line for people."""
+        store = ", ".join(f"{n:,} {name}" for name, n in self.store.items())
+        target = ", ".join(f"{n:,} {name}" for name, n in self.target.items())
+        return f"packed a store of {store}; target {self.own}: {target} in {self.classes} classes"
+
+    def remarks(self) -> list[str]:
+        """None: a set is packed whole or refused."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -110,7 +128,7 @@ def pack_idx(
         classes = 1 + max(int(source.labels.max()) for source in (training[own], test))
         write_classes(folder / "target", [str(label) for label in range(classes)])
     counts = {split: len(places) for split, (_, _, places) in splits.items()}
-    return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes)
+    return IdxReport({name: len(places) for name, places in chosen.items()}, counts, classes, own)
 
 
 def split_training_images(count: int, take: Limits, seed: int) -> TrainingSplit:

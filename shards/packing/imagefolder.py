@@ -45,6 +45,21 @@ class PackReport:
     passed_over: PassedOver
     renamed: dict[str, str]
 
+    def text(self) -> str:
+        """Counts for people: a line, and a second where something was passed over."""
+        counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in self.samples.items())
+        classes = f" in {len(self.classes)} classes" if self.classes else ""
+        line = f"packed {counts}{classes}; left out {len(self.faults)}, ignored {self.ignored} other files"
+        passed_over = self.passed_over.text()
+        return f"{line}\npassed over: {passed_over}" if passed_over else line
+
+    def remarks(self) -> list[str]:
+        """A line an image that was left out, and one that got another key than its name's."""
+        renamed = (
+            f"renamed: {name} has the key {key}; readers pass over its own" for name, key in self.renamed.items()
+        )
+        return [*(f"left out: {fault}" for fault in self.faults), *renamed]
+
 
 def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
     """Pack every decodable image below ``source``, sorted by path, into the new folder ``out``, atomically.

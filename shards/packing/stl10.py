@@ -37,6 +37,15 @@ class Stl10Report:
     classes: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def text(self) -> str:
+        """The counts in a line for people."""
+        counts = ", ".join(f"{n:,} {name}" for name, n in self.target.items())
+        return f"packed a store of {self.store:,} images; target: {counts}"
+
+    def remarks(self) -> list[str]:
+        """The notes, a line each."""
+        return [f"note: {note}" for note in self.notes]
+
 
 def pack_stl10(
     folder: Path, out: Path, *, fold: int | None = None, seed: int = 0, shard_size: int = SHARD_SIZE

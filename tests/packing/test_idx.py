@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from shard_makers import indexed, read_set, tree
 
-from curate.cli.pack_idx import idx as command
+from curate.cli import curate as command
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index_file
 from shards.packing.idx import IdxReport, Limits, pack_idx, read, read_split, split_training_images
@@ -151,7 +151,7 @@ def decoded(members):
 def test_sets_become_a_store_and_a_target(sets, tmp_path):
     """Every training image is in one place, pixels unchanged, named by its set and its place; labels in the target."""
     report = pack_idx(sets, "own", tmp_path / "out")
-    assert report == IdxReport({"own": 100, "b.2": 30, "cc": 10}, {"train": 18, "val": 2, "test": 8}, 3)
+    assert report == IdxReport({"own": 100, "b.2": 30, "cc": 10}, {"train": 18, "val": 2, "test": 8}, 3, "own")
     store = decoded(read_set(tmp_path / "out" / "store"))
     target = {split: read_set(tmp_path / "out" / "target" / split) for split in ("train", "val", "test")}
     held = {split: decoded(members) for split, members in target.items()}
@@ -194,7 +194,7 @@ def test_the_same_seed_gives_the_same_bytes(sets, tmp_path):
 def test_less_can_be_taken(sets, tmp_path):
     """Limits an each; what is taken is a part of what all of it would be, and not the first images."""
     report = pack_idx(sets, "own", tmp_path / "some", take=Limits(store=12, train=5, val=1, test=3))
-    assert report == IdxReport({"own": 12, "b.2": 12, "cc": 10}, {"train": 5, "val": 1, "test": 3}, 3)
+    assert report == IdxReport({"own": 12, "b.2": 12, "cc": 10}, {"train": 5, "val": 1, "test": 3}, 3, "own")
     pack_idx(sets, "own", tmp_path / "all")
     some, whole = (decoded(read_set(tmp_path / name / "store")).keys() for name in ("some", "all"))
     assert some < whole
@@ -247,9 +247,10 @@ def test_a_bad_set_leaves_nothing_behind(sets, tmp_path):
 def test_the_command_prints_what_was_packed(sets, tmp_path):
     """One JSON object with --json, one line without."""
     names = [str(folder) for folder in sets]
-    said = CliRunner().invoke(command, [*names, "--own", "own", "--out", str(tmp_path / "a"), "--json"])
+    said = CliRunner().invoke(command, ["pack", "idx", *names, "--own", "own", "--out", str(tmp_path / "a"), "--json"])
     assert json.loads(said.stdout)["target"] == {"train": 18, "val": 2, "test": 8}
-    said = CliRunner().invoke(command, [*names, "--own", "own", "--out", str(tmp_path / "b"), "--store-images", "5"])
+    few = ["--own", "own", "--out", str(tmp_path / "b"), "--store-images", "5"]
+    said = CliRunner().invoke(command, ["pack", "idx", *names, *few])
     assert said.stdout == ("packed a store of 5 own, 5 b.2, 5 cc; target own: 18 train, 2 val, 8 test in 3 classes\n")
 
 
@@ -258,7 +259,7 @@ def test_real_sets_are_packed(tmp_path):
     """AHCD (13,440 training images, 28 classes) and notMNIST, a part of them."""
     sets = [SHARED / "ahcd", SHARED / "notmnist"]
     report = pack_idx(sets, "ahcd", tmp_path / "out", take=Limits(100, 56, 28, 30))
-    assert report == IdxReport({"ahcd": 100, "notmnist": 100}, {"train": 56, "val": 28, "test": 30}, 28)
+    assert report == IdxReport({"ahcd": 100, "notmnist": 100}, {"train": 56, "val": 28, "test": 30}, 28, "ahcd")
     source = read_split(sets[1], "train").images
     for key, pixels in decoded(read_set(tmp_path / "out" / "store")).items():
         if key.startswith("notmnist"):

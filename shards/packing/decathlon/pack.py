@@ -54,6 +54,19 @@ class DecathlonReport:
     faults: tuple[Fault, ...]
     notes: tuple[str, ...]
 
+    def text(self) -> str:
+        """The counts for people: a line of the store, one a target."""
+        store = ", ".join(f"{n:,} {domain}" for domain, n in self.store.items())
+        targets = (
+            f"targets/{domain}: " + ", ".join(f"{n:,} {split}" for split, n in counts.items())
+            for domain, counts in self.targets.items()
+        )
+        return "\n".join([f"store: {store}", *targets])
+
+    def remarks(self) -> list[str]:
+        """A line an image that was left out, and the notes."""
+        return [*(f"left out: {fault}" for fault in self.faults), *(f"note: {note}" for note in self.notes)]
+
 
 class Target(NamedTuple):
     """A domain as a target: its annotations, and the rows of each split."""

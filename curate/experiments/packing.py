@@ -1,0 +1,64 @@
+"""Packing by name, and the packers that need what only curate knows: the paper's sizes, and where STL-10 is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from curate.config.packers import PACKERS, PackReport
+from curate.data import download as downloads
+from curate.errors import Misuse
+from curate.experiments.tables import protocols
+from shards import api
+from shards.packing.decathlon.pack import DecathlonReport
+from shards.packing.stl10 import Stl10Report
+
+
+def pack(
+    packer: str, sources: Sequence[Path], out: Path, seed: int, shard_size: int | None, options: dict[str, Any]
+) -> PackReport:
+    """Call a packer by its name.
+
+    Args:
+        sources: one, or several where the packer takes several.
+        shard_size: bytes; None for the packer's own.
+        options: of its row; those that are None are left out.
+
+    Raises:
+        Misuse: an unknown packer, an option that it lacks or that it must have, several sources where it takes one.
+    """
+    if packer not in PACKERS:
+        raise Misuse(f"packer {packer}: unknown; known: {', '.join(PACKERS)}")
+    spec = PACKERS.spec(packer)
+    given = {name: value for name, value in options.items() if value is not None}
+    known = {option.name for option in spec.options}
+    if unknown := sorted(set(given) - known):
+        raise Misuse(f"{', '.join(unknown)}: not an option of packer {packer}; it has {', '.join(known) or 'none'}")
+    if lacking := [option.name for option in spec.options if option.required and option.name not in given]:
+        raise Misuse(f"packer {packer}: needs {', '.join(lacking)}; give it")
+    if not spec.several and len(sources) != 1:
+        raise Misuse(f"packer {packer}: takes one {spec.source}, not {len(sources)}")
+    if shard_size is not None:
+        given["shard_size"] = shard_size
+    report: PackReport = PACKERS[packer](list(sources) if spec.several else sources[0], out=out, seed=seed, **given)
+    return report
+
+
+def stl10(folder: Path, *, out: Path, download: bool = False, **options: Any) -> Stl10Report:
+    """As `shards.api.pack_stl10`.
+
+    Args:
+        download: fetch the files into ``folder`` first, where they are not there.
+
+    Raises:
+        CurateError: they cannot be fetched.
+    """
+    if download:
+        downloads.stl10(folder)
+    return api.pack_stl10(folder, out=out, **options)
+
+
+def decathlon(root: Path, *, out: Path, **options: Any) -> DecathlonReport:
+    """As `shards.api.pack_decathlon`, with as many labelled images of each target as the paper takes."""
+    return api.pack_decathlon(root, out=out, labelled=protocols.labelled, **options)
