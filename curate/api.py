@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from curate.runs.opened import Run
     from curate.stats.friedman import Comparison
 
-Place = str | os.PathLike[str]
+PathLike = str | os.PathLike[str]
 
 
 def run(
-    store: Place | None = None,
-    target: Place | None = None,
+    store: PathLike | None = None,
+    target: PathLike | None = None,
     *,
-    out: Place,
-    config: Place | None = None,
+    out: PathLike,
+    config: PathLike | None = None,
     paper: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -63,7 +63,7 @@ def run(
         out: the run directory, new or of the same run.
         config: a TOML or JSON file of options, or a run.json; what is given here wins over it.
         paper: the paper's constants, and none of our options.
-        progress: told what happens, such as `curate.progress.Bar`; None for silence.
+        progress: called at every step and epoch, such as `curate.progress.Bar`; None for no output.
         options: of `curate.config.schema.RunConfig`, by name.
 
     Returns:
@@ -76,20 +76,20 @@ def run(
 
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
-    asked = configured(store, target, config, paper, options)
-    check_inputs(asked)
+    configuration = configured(store, target, config, paper, options)
+    check_inputs(configuration)
     from curate.runs.opened import Run as Opened
     from curate.runs.run import run as start
 
-    return Opened(Path(out), start(asked, Path(out), progress))
+    return Opened(Path(out), start(configuration, Path(out), progress))
 
 
 def dry_run(
-    store: Place | None = None,
-    target: Place | None = None,
+    store: PathLike | None = None,
+    target: PathLike | None = None,
     *,
-    out: Place,
-    config: Place | None = None,
+    out: PathLike,
+    config: PathLike | None = None,
     paper: bool = False,
     **options: Any,
 ) -> Forecast:
@@ -100,15 +100,15 @@ def dry_run(
 
     >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
     """
-    asked = configured(store, target, config, paper, options)
-    check_inputs(asked)
+    configuration = configured(store, target, config, paper, options)
+    check_inputs(configuration)
     from curate.runs.dry_run import dry_run as estimate
 
-    return estimate(asked, Path(out))
+    return estimate(configuration, Path(out))
 
 
 def pretrain(
-    store: Place, *, out: Place, steps: int | None = None, progress: Progress | None = None, **options: Any
+    store: PathLike, *, out: PathLike, steps: int | None = None, progress: Progress | None = None, **options: Any
 ) -> Run:
     """Train a network plainly on any shards, every image alike; goes on where it was stopped.
 
@@ -128,13 +128,13 @@ def pretrain(
 
 
 def prune(
-    run: Run | Place,
+    run: Run | PathLike,
     *,
     lam: float | None = None,
     rho: float | None = None,
     keep: float | None = None,
     by: Literal["mean", "lower"] = "mean",
-    out: Place | None = None,
+    out: PathLike | None = None,
 ) -> pa.Table:
     """Judge a finished run again by other thresholds or a budget, without training.
 
@@ -159,7 +159,7 @@ def prune(
     return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
 
 
-def prune_grid(run: Run | Place) -> Grid:
+def prune_grid(run: Run | PathLike) -> Grid:
     """How much `prune` would keep, over a grid of thresholds; nothing is written.
 
     Returns:
@@ -175,7 +175,7 @@ def prune_grid(run: Run | Place) -> Grid:
     return reprune.grid(_path(run))
 
 
-def ledger_summary(run: Run | Place) -> list[EpochSummary]:
+def ledger_summary(run: Run | PathLike) -> list[EpochSummary]:
     """What a run has learnt, in a few numbers an epoch; of one that still trains, the epochs that are done.
 
     Returns:
@@ -193,7 +193,7 @@ def ledger_summary(run: Run | Place) -> list[EpochSummary]:
     return by_epoch(_path(run))
 
 
-def write_weights(run: Run | Place) -> Path:
+def write_weights(run: Run | PathLike) -> Path:
     """Write a run's ``weights.parquet``, the last state of every image, and return its path; a finished run has it.
 
     Raises:
@@ -209,8 +209,8 @@ def write_weights(run: Run | Place) -> Path:
 
 
 def evaluate(
-    run: Run | Place,
-    target: Place,
+    run: Run | PathLike,
+    target: PathLike,
     *,
     protocol: Literal["logistic", "finetune"] = "logistic",
     progress: Tell | None = None,
@@ -220,7 +220,7 @@ def evaluate(
 
     Args:
         protocol: logistic regression on frozen features, or training the whole network on.
-        progress: told of each epoch.
+        progress: called after each epoch with what is trained, the epochs done and those in all.
         options: of the command line: ``tap`` (a name or several), ``labels_per_class``, ``draws``, ``epoch``,
             ``patience``, ``standardise``, ``solver``, ``device``; of fine-tuning ``grid``, ``epochs``, ``halving``,
             ``out``, ``seed``.
@@ -240,13 +240,13 @@ def evaluate(
 
 
 def compare_baselines(
-    run: Run | Place,
-    target: Place,
+    run: Run | PathLike,
+    target: PathLike,
     *,
     sets: Sequence[str] = ("raw", "random"),
     taps: Sequence[str] = (),
     labels_per_class: Sequence[int | None] = (5, None),
-    out: Place | None = None,
+    out: PathLike | None = None,
     device: str = "auto",
     **options: Any,
 ) -> dict[str, Any]:
@@ -271,28 +271,28 @@ def compare_baselines(
     """
     from curate.evaluation.evaluate import Protocol
     from curate.evaluation.score import LOGISTIC, readings, refuse_idle
-    from curate.experiments.baselines.against import Asked, against, usual_taps
+    from curate.experiments.baselines.against import ComparisonSettings, against, usual_taps
 
     scoring: dict[str, Any] = {name: options.pop(name) for name in (*LOGISTIC, "epoch") if name in options}
     refuse_idle("logistic", scoring)
     named = list(taps) or ([scoring["tap"]] if "tap" in scoring else usual_taps(_path(run)))
-    asked = Asked(
+    settings = ComparisonSettings(
         tuple(sets),
         protocol=Protocol(**{"standardise": True, "device": device, **scoring}),
         readings=tuple(readings(named, labels_per_class)),
         **options,
     )
-    return against(_path(run), os.fspath(target), asked, None if out is None else Path(out))
+    return against(_path(run), os.fspath(target), settings, None if out is None else Path(out))
 
 
 def features(
-    shards: Place,
+    shards: PathLike,
     *,
     encoder: str = "untrained",
     nets: int = 3,
-    calibrate: Place | None = None,
-    index: Place | None = None,
-    out: Place | None = None,
+    calibrate: PathLike | None = None,
+    index: PathLike | None = None,
+    out: PathLike | None = None,
     workers: int | None = None,
     device: str = "auto",
     progress: Progress | None = None,
@@ -327,9 +327,9 @@ def features(
 
 
 def reproduce_pays(
-    data: Place,
+    data: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     scale: Literal["smoke", "mini", "full"] = "mini",
     targets: Sequence[str] | None = None,
     selectors: Sequence[str] | None = None,
@@ -355,12 +355,12 @@ def reproduce_pays(
 
 
 def compare(
-    results: Place,
+    results: PathLike,
     *,
     metric: str | None = None,
     lower_is_better: bool = False,
     alpha: float = 0.05,
-    out: Place | None = None,
+    out: PathLike | None = None,
 ) -> Comparison:
     """Test whether methods differ over data sets: mean ranks, Friedman, Iman-Davenport, Nemenyi (Demsar, 2006).
 
@@ -384,7 +384,7 @@ def compare(
 
 
 def demo(
-    *, out: Place, pretext: Literal["reconstruction", "rotation"] = "reconstruction", seed: int = 0
+    *, out: PathLike, pretext: Literal["reconstruction", "rotation"] = "reconstruction", seed: int = 0
 ) -> dict[str, Any]:
     """Hide handwritten digits among patches of photographs, find them again, and train on what was found; minutes.
 
@@ -407,10 +407,10 @@ def demo(
 
 def pack(
     packer: str,
-    source: Place | Sequence[Place],
+    source: PathLike | Sequence[PathLike],
     /,
     *,
-    out: Place,
+    out: PathLike,
     seed: int = 0,
     shard_size: int | None = None,
     **options: Any,
@@ -441,9 +441,9 @@ def pack(
 
 
 def reproduce_table1(
-    data: Place,
+    data: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     scale: Literal["smoke", "mini", "paper"] = "mini",
     sets: Sequence[str] | None = None,
     epochs: int | None = None,
@@ -475,9 +475,9 @@ def reproduce_table1(
 
 
 def reproduce_table2(
-    data: Place,
+    data: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     scale: Literal["smoke", "mini", "paper"] = "mini",
     domains: Sequence[str] | None = None,
     processes: int = 1,
@@ -508,9 +508,9 @@ def reproduce_table2(
 
 
 def reproduce_table3(
-    data: Place,
+    data: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     scale: Literal["smoke", "mini", "paper"] = "mini",
     domain: str | None = None,
     processes: int = 1,
@@ -541,7 +541,7 @@ def reproduce_table3(
 
 
 def configured(
-    store: Place | None, target: Place | None, config: Place | None, paper: bool, options: Mapping[str, Any]
+    store: PathLike | None, target: PathLike | None, config: PathLike | None, paper: bool, options: Mapping[str, Any]
 ) -> RunConfig:
     """The configuration that arguments, a file and paper mode make together; what is given wins over the file.
 
@@ -549,7 +549,7 @@ def configured(
         Misuse: an unknown option, or paper mode beside an option that it fixes at another value.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    given |= {name: os.fspath(place) for name, place in (("store", store), ("target", target)) if place is not None}
+    given |= {name: os.fspath(path) for name, path in (("store", store), ("target", target)) if path is not None}
     chosen = (read_options(Path(config)) if config is not None else {}) | given
     if paper:
         fixed = paper_mode(chosen.get("method", "bdw"))
@@ -561,7 +561,7 @@ def configured(
 
 
 def _papers_meta_loss(target: str | None) -> dict[str, str]:
-    """The paper's: prototypical where the target has labels. One that cannot be opened is told of by who needs it."""
+    """The paper's meta-loss: prototypical where the target has labels. A target that cannot be read raises later."""
     from curate.data.target import is_labelled, open_target
 
     try:
@@ -631,5 +631,5 @@ def register_packer(name: str, factory: str | Callable[..., Any], **spec: Any) -
     PACKERS.register(name, PackerSpec(factory, **spec))
 
 
-def _path(run: Run | Place) -> Path:
+def _path(run: Run | PathLike) -> Path:
     return Path(run) if isinstance(run, str | os.PathLike) else run.path

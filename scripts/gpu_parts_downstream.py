@@ -88,8 +88,10 @@ def binaries(data: Path, out: Path) -> Path:
 def epochs_that_fit(data: DataSet, scale: Scale, out: Path, device: str) -> int:
     """By the time of BDW's second epoch: the first one holds what is done once."""
     short = replace(scale, training={**scale.training, "epochs": 2})
-    place = transfer.Place(out, {data.source: data.store}, {data.name: data.target}, {f"bdw-{data.name}": device})
-    transfer.train(place, transfer.training_of(Trial("bdw", "bdw", data), short, seed=0))
+    workspace = transfer.Workspace(
+        out, {data.source: data.store}, {data.name: data.target}, {f"bdw-{data.name}": device}
+    )
+    transfer.train(workspace, transfer.training_of(Trial("bdw", "bdw", data), short, seed=0))
     seconds = json.loads(read_metrics(out / "runs" / f"bdw-{data.name}")[-1])["seconds"]
     return max(2, min(EPOCHS, int(SECONDS / (SHARE * sum(seconds.values())))))
 

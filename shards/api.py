@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shards.packing.imagefolder import PackReport
     from shards.packing.stl10 import Stl10Report
 
-Place = str | os.PathLike[str]
+PathLike = str | os.PathLike[str]
 
 
 class ArrowStream(Protocol):
@@ -44,7 +44,12 @@ class ArrowStream(Protocol):
 
 
 def open_index(
-    spec: Place, *, index: Place | None = None, image: str | None = None, workers: int = 1, allow_pipe: bool = False
+    spec: PathLike,
+    *,
+    index: PathLike | None = None,
+    image: str | None = None,
+    workers: int = 1,
+    allow_pipe: bool = False,
 ) -> Index:
     """The index of exactly the shards that are named, held against them; one that is not there is made in memory.
 
@@ -63,13 +68,13 @@ def open_index(
 
     >>> open_index("store").table.slice(0, 5).to_pylist()        # doctest: +SKIP
     """
-    place = None if index is None else Path(index)
-    return store.open_index(os.fspath(spec), place, workers, image, allow_pipe=allow_pipe)
+    path = None if index is None else Path(index)
+    return store.open_index(os.fspath(spec), path, workers, image, allow_pipe=allow_pipe)
 
 
 def index(
-    spec: Place,
-    out: Place | None = None,
+    spec: PathLike,
+    out: PathLike | None = None,
     *,
     check: bool = False,
     image: str | None = None,
@@ -100,17 +105,17 @@ def index(
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
     if out is None and remote.is_url(named.root):
         raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
-    place = Path(named.root) / index_file.FILE_NAME if out is None else Path(out)
-    index_file.check_place(place)
+    path = Path(named.root) / index_file.FILE_NAME if out is None else Path(out)
+    index_file.check_place(path)
     found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
-    index_file.save(found, place)
-    write_json(report_path(place), report.record())
+    index_file.save(found, path)
+    write_json(report_path(path), report.record())
     return found, report
 
 
-def report_path(place: Path) -> Path:
+def report_path(index: Path) -> Path:
     """Where the report of an index lies: ``index.report.json`` beside ``index.parquet``."""
-    return place.with_name(f"{place.stem}.report.json")
+    return index.with_name(f"{index.stem}.report.json")
 
 
 def samples(index: Index, rows: Int64Array | None = None) -> Iterator[dict[str, Any]]:
@@ -129,8 +134,8 @@ def samples(index: Index, rows: Int64Array | None = None) -> Iterator[dict[str, 
 
 def rewrite(
     index: Index,
-    manifest: pa.Table | ArrowStream | Place,
-    out: Place,
+    manifest: pa.Table | ArrowStream | PathLike,
+    out: PathLike,
     *,
     shard_size: int | None = None,
     rename: bool = False,
@@ -161,7 +166,7 @@ def rewrite(
     return rewriting.rewrite(index, table_of(manifest), Path(out), options=options)
 
 
-def verify(folder: Place, against: Index | None = None, *, workers: int = 1) -> list[str]:
+def verify(folder: PathLike, against: Index | None = None, *, workers: int = 1) -> list[str]:
     """Every fault of a folder of curated shards, a line each; none where it is what its marker says.
 
     Args:
@@ -177,7 +182,7 @@ def verify(folder: Place, against: Index | None = None, *, workers: int = 1) -> 
     return verifying.verify(Path(folder), against, workers=workers)
 
 
-def export(folder: Place, *, dali: bool = False, datacomp: bool = False) -> list[Path]:
+def export(folder: PathLike, *, dali: bool = False, datacomp: bool = False) -> list[Path]:
     """Write what other readers want beside the shards of a finished curated folder; returns what was written.
 
     Args:
@@ -194,9 +199,9 @@ def export(folder: Place, *, dali: bool = False, datacomp: bool = False) -> list
 
 
 def pack_imagefolder(
-    folder: Place,
+    folder: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     target: bool = False,
     split: tuple[float, float, float] | None = None,
     seed: int = 0,
@@ -231,9 +236,9 @@ def pack_imagefolder(
 
 
 def pack_idx(
-    folders: Sequence[Place],
+    folders: Sequence[PathLike],
     *,
-    out: Place,
+    out: PathLike,
     own: str,
     store_images: int | None = None,
     train_images: int | None = None,
@@ -266,7 +271,7 @@ def pack_idx(
 
 
 def pack_stl10(
-    folder: Place, *, out: Place, fold: int | None = None, seed: int = 0, shard_size: int | None = None
+    folder: PathLike, *, out: PathLike, fold: int | None = None, seed: int = 0, shard_size: int | None = None
 ) -> Stl10Report:
     """Make ``out``/store of STL-10's unlabelled images and ``out``/target of its labelled ones, every pixel kept.
 
@@ -288,9 +293,9 @@ def pack_stl10(
 
 
 def pack_decathlon(
-    root: Place,
+    root: PathLike,
     *,
-    out: Place,
+    out: PathLike,
     domains: Sequence[str] | None = None,
     source: str = "imagenet12",
     mix: Sequence[str] = (),
@@ -336,7 +341,7 @@ def _shard_size(given: int | None) -> int:
     return SHARD_SIZE if given is None else given
 
 
-def table_of(manifest: pa.Table | ArrowStream | Place) -> pa.Table:
+def table_of(manifest: pa.Table | ArrowStream | PathLike) -> pa.Table:
     """A manifest as an Arrow table.
 
     Raises:

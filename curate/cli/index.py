@@ -17,7 +17,9 @@ SHOWN = 20
 
 @click.command()
 @click.argument("shards", metavar="SHARDS")
-@click.option("--index", "place", type=click.Path(path_type=Path), help="Where it goes [default: the shards' folder].")
+@click.option(
+    "--index", "index_file", type=click.Path(path_type=Path), help="Where it goes [default: the shards' folder]."
+)
 @click.option("--check", is_flag=True, help="Also decode every image and parse every .json and .cls.")
 @click.option("--image", help="Extension of the image to use where samples hold several.")
 @click.option("--skip-bad-shards", is_flag=True, help="Leave out files that are no tar, instead of refusing all.")
@@ -27,7 +29,7 @@ SHOWN = 20
 @json_option
 def index(
     shards: str,
-    place: Path | None,
+    index_file: Path | None,
     check: bool,
     image: str | None,
     skip_bad_shards: bool,
@@ -49,14 +51,14 @@ def index(
     with shard_bar("indexing"):
         found, report = api.index(
             shards,
-            place,
+            index_file,
             check=check,
             image=image,
             skip_bad=skip_bad_shards,
             workers=max(1, n_workers(workers)),
             allow_pipe=allow_pipe,
         )
-    place = place or Path(found.root) / "index.parquet"
+    index_file = index_file or Path(found.root) / "index.parquet"
     for fault in report.faults[:SHOWN]:
         talk(str(fault))
     kinds = Counter(fault.kind for fault in report.faults)
@@ -68,6 +70,6 @@ def index(
         click.echo(f"faults: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}")
         if report.passed_over.text():
             click.echo(f"passed over: {report.passed_over.text()}")
-        click.echo(f"index: {place}")
+        click.echo(f"index: {index_file}")
     if strict and report.faults:
-        raise CurateError(f"{len(report.faults)} faults; they are listed in {api.report_path(place).name}")
+        raise CurateError(f"{len(report.faults)} faults; they are listed in {api.report_path(index_file).name}")

@@ -22,7 +22,7 @@ from curate.cli.options import (
 @store_option()
 @click.option("--manifest", type=click.Path(path_type=Path), required=True, help="Parquet with shard and key.")
 @out_option("The folder of curated shards.")
-@click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
 @click.option("--rename", type=click.Choice(["none", "prefix"]), default="none", help="Put the shard before each key.")
 @click.option("--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Policy.")
@@ -33,7 +33,7 @@ def rewrite(
     store: str,
     manifest: Path,
     out: Path,
-    place: Path | None,
+    index_file: Path | None,
     shard_size: int | None,
     rename: str,
     undecodable: str,
@@ -52,7 +52,7 @@ def rewrite(
     from shards import api
 
     processes = max(1, n_workers(workers))
-    index = api.open_index(store, index=place, workers=processes, allow_pipe=allow_pipe)
+    index = api.open_index(store, index=index_file, workers=processes, allow_pipe=allow_pipe)
     with shard_bar("rewriting"):
         summary = api.rewrite(
             index,

@@ -14,12 +14,12 @@ from curate.errors import CurateError
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--against", metavar="SHARDS", help="The store: also prove that the bytes are its bytes.")
-@click.option("--index", "place", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
 @allow_pipe_option
 @workers_option
 @json_option
 def verify(
-    folder: Path, against: str | None, place: Path | None, allow_pipe: bool, workers: int | None, as_json: bool
+    folder: Path, against: str | None, index_file: Path | None, allow_pipe: bool, workers: int | None, as_json: bool
 ) -> None:
     """Prove a folder of curated shards: checksums, every kept sample once, nothing else.
 
@@ -31,7 +31,7 @@ def verify(
     from shards import api
 
     processes = max(1, n_workers(workers))
-    store = api.open_index(against, index=place, workers=processes, allow_pipe=allow_pipe) if against else None
+    store = api.open_index(against, index=index_file, workers=processes, allow_pipe=allow_pipe) if against else None
     with shard_bar("verifying"):
         faults = api.verify(folder, store, workers=processes)
     if as_json:

@@ -16,7 +16,7 @@ from curate.data.target import SPLITS, TargetIndex, open_target
 from curate.evaluation import logistic, output_dir
 from curate.evaluation.finetune import Split, Task
 from curate.evaluation.grid import Cell, Grid
-from curate.evaluation.output_dir import Asked
+from curate.evaluation.output_dir import SearchIdentity
 from curate.evaluation.search import Tell, search, spent, stored, total_seconds
 from curate.evaluation.trained import Trained, open_trained
 from curate.models.calibrate import calibrate
@@ -153,7 +153,7 @@ def finetune(
 
     Args:
         out: a folder of this search alone, which an earlier call may have left unfinished; None for one in
-            RUN/evaluations, called after what is asked for.
+            RUN/evaluations, named by the digest of the search's identity.
         seed: of the new head and the order of the images.
         epoch: of the pre-training, 0 for the network as it was drawn; None, or a protocol, picks the best by logistic
             regression.
@@ -166,16 +166,16 @@ def finetune(
         Misuse: ``out`` overlaps the target, the store or the run, or holds files of something else.
     """
     index = open_target(target)
-    asked = asked_for(run, index, grid, seed, epoch)
-    folder = output_dir.place(run, target, out, f"finetune-{asked.digest}", output_dir.SEARCH)
+    identity = search_identity(run, index, grid, seed, epoch)
+    folder = output_dir.folder_of(run, target, out, f"finetune-{identity.digest}", output_dir.SEARCH)
     with locked(folder):
-        chosen, found = output_dir.chosen(folder, asked), stored(folder)
+        chosen, found = output_dir.chosen(folder, identity), stored(folder)
         spent(folder)  # a damaged file is said now, not after hours
         if chosen is None or found is None:
             trained = open_trained(run, target, index, device)
             if chosen is None:
                 chosen = choose(trained, epoch)
-                output_dir.record(folder, asked, chosen)
+                output_dir.record(folder, identity, chosen)
             precision.use("tf32")
             found = search(task_of(trained, chosen, grid, seed), split_of(trained, "test"), grid, folder, progress)
         return FinetuneResult(
@@ -250,9 +250,11 @@ def split_of(trained: Trained, name: str) -> Split:
     return Split(trained.augment.centre(pixels).to(trained.device).contiguous(), labels.to(trained.device))
 
 
-def asked_for(run: Path, target: TargetIndex, grid: Grid, seed: int, epoch: int | Protocol | None) -> Asked:
+def search_identity(
+    run: Path, target: TargetIndex, grid: Grid, seed: int, epoch: int | Protocol | None
+) -> SearchIdentity:
     """All that the result of a fine-tuning depends on, but the machine."""
     chosen: Any = epoch
     if not isinstance(epoch, int):
         chosen = {**asdict(epoch or Protocol()), "device": None, "among": checkpoint.finished(run)}
-    return Asked(provenance.read_run(run)["run_id"], target.fingerprint, asdict(grid), seed, chosen)
+    return SearchIdentity(provenance.read_run(run)["run_id"], target.fingerprint, asdict(grid), seed, chosen)

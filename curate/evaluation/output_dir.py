@@ -24,11 +24,11 @@ from shards.io.regular_files import read_regular
 FOLDER = "evaluations"
 
 
-def place(run: Path, target: str, out: Path | None, name: str, record: str) -> Path:
+def folder_of(run: Path, target: str, out: Path | None, name: str, record: str) -> Path:
     """The folder of an evaluation; nothing is written yet.
 
     Args:
-        out: the one asked for; None for RUN/evaluations/NAME.
+        out: the folder that the caller names; None for RUN/evaluations/NAME.
         record: name of the file that such an evaluation writes first.
 
     Raises:
@@ -45,7 +45,7 @@ def place(run: Path, target: str, out: Path | None, name: str, record: str) -> P
 
 
 def refuse_overlap(run: Path, target: str, out: Path) -> None:
-    """Refuse a folder in, or around, what is read.
+    """Refuse an output folder that lies in, or around, the store, the target or the run.
 
     Raises:
         Misuse: they overlap.
@@ -61,7 +61,7 @@ def refuse_overlap(run: Path, target: str, out: Path) -> None:
 
 
 def refuse_strangers(folder: Path, record: str) -> None:
-    """Refuse what is no folder, and a folder with files of somebody else.
+    """Refuse an output path that is a file, or a folder with files but without ``record``.
 
     Raises:
         Misuse: it is one of these.
@@ -109,7 +109,7 @@ FORMAT, VERSION = "search", 1
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchIdentity:
     """All that the result of a search depends on, but the machine.
 
     Args:
@@ -117,7 +117,7 @@ class Asked:
         target: its fingerprint.
         grid: cells, epochs, batch, halving.
         seed: of what is drawn.
-        epoch: the one asked for, or how it is to be chosen and among which.
+        epoch: the epoch that was given, or the protocol by which it is chosen.
     """
 
     run: str
@@ -128,29 +128,29 @@ class Asked:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As it reads back from JSON."""
+        """The fields as JSON gives them back: tuples are lists."""
         record: dict[str, Any] = parse_json(json_bytes(asdict(self)))
         return record
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits that tell one search from another."""
+        """The first twelve hex digits of the fields' sha256: the name of the search's folder."""
         return hashlib.sha256(json_bytes(self.plain)).hexdigest()[:12]
 
 
 class Chosen(TypedDict):
-    """What search.json says."""
+    """The fields of search.json: the search's identity as ``asked``, and the epoch whose network is fine-tuned."""
 
     asked: dict[str, Any]
     epoch: Annotated[int, Meta(ge=0)]
 
 
-def record(folder: Path, asked: Asked, epoch: int) -> None:
-    """Write what was asked for, and the epoch whose network is fine-tuned."""
-    write_json(folder / SEARCH, {"format": FORMAT, "version": VERSION, "asked": asked.plain, "epoch": epoch})
+def record(folder: Path, identity: SearchIdentity, epoch: int) -> None:
+    """Write ``search.json``: the search's identity, and the epoch whose network is fine-tuned."""
+    write_json(folder / SEARCH, {"format": FORMAT, "version": VERSION, "asked": identity.plain, "epoch": epoch})
 
 
-def chosen(folder: Path, asked: Asked) -> int | None:
+def chosen(folder: Path, identity: SearchIdentity) -> int | None:
     """The epoch that an earlier call chose; None where there was none.
 
     Raises:
@@ -167,7 +167,7 @@ def chosen(folder: Path, asked: Asked) -> int | None:
         raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error
     if version != VERSION:
         raise CurateError(f"{path}: version {version}, this release reads {VERSION}; name a new --out")
-    now, before = asked.plain, held["asked"]
+    now, before = identity.plain, held["asked"]
     different = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
     if different:
         raise RunMismatch(f"{folder}: holds another search: {'; '.join(different)}; name a new --out")

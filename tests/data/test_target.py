@@ -14,7 +14,7 @@ from curate.data.decode import Decoder
 from curate.data.target import is_labelled, label_of, load_split, names_of, open_target
 from curate.errors import CurateError, Misuse
 from curate.evaluation.evaluate import Protocol, evaluate
-from curate.experiments.baselines.against import Asked, against
+from curate.experiments.baselines.against import ComparisonSettings, against
 from curate.runs.pretrain import pretrain
 from curate.runs.run import run
 
@@ -234,7 +234,7 @@ class TestWithoutPacking:
         with pytest.raises(CurateError, match=r"photos/train: no labels \(.cls members\); evaluation needs a labelled"):
             evaluate(tmp_path / "run", str(photos), Protocol(device="cpu"))
         with pytest.raises(CurateError, match=r"photos/train: no labels"):
-            against(tmp_path / "run", str(photos), Asked(("raw",)))
+            against(tmp_path / "run", str(photos), ComparisonSettings(("raw",)))
 
     @pytest.mark.parametrize(("labelled", "meta_loss"), [(True, "prototypical"), (False, "self-supervised")])
     def test_paper_mode_goes_by_the_labels(self, tmp_path, labelled, meta_loss):

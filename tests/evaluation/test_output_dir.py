@@ -11,7 +11,7 @@ import toyset
 
 from curate.config.schema import from_options
 from curate.errors import CurateError, Misuse, RunMismatch
-from curate.evaluation.output_dir import keep, place
+from curate.evaluation.output_dir import folder_of, keep
 from curate.runs.provenance import write_run
 
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def placed(world: Path, out: Path | None) -> Path:
-    return place(world / "run", str(world / "other"), out, "finetune-1", "search.json")
+    return folder_of(world / "run", str(world / "other"), out, "finetune-1", "search.json")
 
 
 def files(folder: Path) -> list[Path]:

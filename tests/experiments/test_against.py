@@ -22,7 +22,7 @@ from curate.data.target import load_split, open_target
 from curate.errors import Misuse, RunMismatch
 from curate.evaluation.evaluate import Protocol
 from curate.evaluation.readings import Reading
-from curate.experiments.baselines.against import Asked, Place, _trainings, against, nearest, usual_taps
+from curate.experiments.baselines.against import ComparisonSettings, Workspace, _trainings, against, nearest, usual_taps
 from curate.experiments.baselines.report import cell_name, costs, figures, page, verdicts
 from curate.runs.provenance import read_run
 from shards.indexing import domains
@@ -47,8 +47,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def said(data: Path) -> dict[str, Any]:
     """Everything against everything, two seeds."""
-    asked = Asked(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
-    return against(data / "run", str(data / "target"), asked, data / "out")
+    settings = ComparisonSettings(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
+    return against(data / "run", str(data / "target"), settings, data / "out")
 
 
 def test_subsets_are_of_the_curated_size_and_oracle_of_its_domain(said: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def test_at_equal_steps_the_rate_follows_the_steps(data: Path, said: dict[str, A
         assert (train["schedule"], train["steps"], train["lr_drops"]) == ("step", 8, [])
     config = from_options(read_run(data / "run")["configuration"])
     falling = replace(config, train=replace(config.train, lr_drops=(1,)))
-    cells = _trainings(Asked(("raw",), seeds=1), falling, "id", indexed(data / "store"))
+    cells = _trainings(ComparisonSettings(("raw",), seeds=1), falling, "id", indexed(data / "store"))
     assert cells["curated-steps-0"].options["lr_drops"] == (4,)
     assert cells["curated-steps-0"].steps == 8
     assert "lr_drops" not in cells["curated-epochs-0"].options
@@ -106,8 +106,8 @@ def test_the_cost_of_choosing_is_part_of_the_whole(said: dict[str, Any]) -> None
 def test_a_second_call_trains_nothing_and_says_the_same(data: Path, said: dict[str, Any]) -> None:
     """No file below the folder is written again, but for the two results."""
     before = {path: path.stat().st_mtime_ns for path in (data / "out").rglob("*") if path.is_file()}
-    asked = Asked(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
-    assert against(data / "run", str(data / "target"), asked, data / "out") == said
+    settings = ComparisonSettings(("raw", "random", "nn", "oracle"), seeds=2, domain="digits")
+    assert against(data / "run", str(data / "target"), settings, data / "out") == said
     changed = {path.name for path, then in before.items() if path.stat().st_mtime_ns != then}
     assert changed == {"against.json", "against.md"}
 
@@ -115,14 +115,14 @@ def test_a_second_call_trains_nothing_and_says_the_same(data: Path, said: dict[s
 def test_another_comparison_in_the_same_folder_is_refused(data: Path, said: dict[str, Any]) -> None:
     """Other epochs are another comparison, and that is said before anything is trained."""
     with pytest.raises(RunMismatch, match=r"epochs was .*, is 1"):
-        against(data / "run", str(data / "target"), Asked(("raw",), seeds=2, epochs=1), data / "out")
+        against(data / "run", str(data / "target"), ComparisonSettings(("raw",), seeds=2, epochs=1), data / "out")
 
 
 def test_nearest_images_are_nearest_by_hand(data: Path, said: dict[str, Any]) -> None:
     """Squared distances of all pairs of normalised pixels, by numpy."""
     config = from_options(read_run(data / "run")["configuration"])
     index = indexed(data / "store")
-    rows = nearest(Place(data / "run", str(data / "target"), data / "out", config, "cpu"), index, 10)
+    rows = nearest(Workspace(data / "run", str(data / "target"), data / "out", config, "cpu"), index, 10)
     decoder = Decoder.of(config.images)
     own = load_split(open_target(data / "target"), "train", decoder).pixels.numpy().reshape(40, -1).astype(float)
     store = []
@@ -191,8 +191,10 @@ def test_the_page_has_every_mean(said: dict[str, Any]) -> None:
 def test_several_readings_stand_side_by_side(data: Path, said: dict[str, Any]) -> None:
     """Nothing is trained again but what these cells ask for; each tap and count of labels has its own table."""
     readings = (Reading("pool", 2), Reading("pixels"))
-    asked = Asked(("raw",), seeds=1, readings=readings, draws=3, steps=5, protocol=Protocol(standardise=True))
-    found = against(data / "run", str(data / "target"), asked, data / "several")
+    settings = ComparisonSettings(
+        ("raw",), seeds=1, readings=readings, draws=3, steps=5, protocol=Protocol(standardise=True)
+    )
+    found = against(data / "run", str(data / "target"), settings, data / "several")
     assert list(found["readings"]) == ["pool, 2 labels a class", "pixels, all labels"]
     assert found["steps"] == {"steps": {"curated": 5, "raw": 5}}
     assert set(found["accuracy"]) == {"steps"}
@@ -206,7 +208,7 @@ def test_a_folder_is_of_one_run_and_one_target(data: Path, said: dict[str, Any],
     """Accuracies on another target are other accuracies, though the trainings are the same."""
     toyset.make_target(tmp_path / "other", 30)
     with pytest.raises(RunMismatch, match=r"holds another evaluation: target was .*, is .*; name a new --out$"):
-        against(data / "run", str(tmp_path / "other"), Asked(("raw",), seeds=2), data / "out")
+        against(data / "run", str(tmp_path / "other"), ComparisonSettings(("raw",), seeds=2), data / "out")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def test_a_folder_that_is_not_its_own_is_refused_and_nothing_written(data: Path,
     (data / "strange" / "mine.txt").write_text("")
     before = sorted(data.rglob("*"))
     with pytest.raises(Misuse, match=f"^--out .*{message}"):
-        against(data / "run", str(data / "target"), Asked(("random",)), data / out)
+        against(data / "run", str(data / "target"), ComparisonSettings(("random",)), data / out)
     assert sorted(data.rglob("*")) == before
 
 
@@ -235,28 +237,34 @@ def test_a_pre_training_in_place_of_a_run_is_said(data: Path, said: dict[str, An
     with pytest.raises(
         Misuse, match="has no curated shards; --against wants the folder of a finished `curate run`, not"
     ):
-        against(net, str(data / "target"), Asked(("raw",)))
+        against(net, str(data / "target"), ComparisonSettings(("raw",)))
     assert not (net / "evaluations").exists()
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("settings", "message"),
     [
-        (Asked(("raw", "best")), "expected some of raw, random, nn, oracle"),
-        (Asked(()), "expected some of raw"),
-        (Asked(("raw", "raw")), "each once"),
-        (Asked(("oracle",)), "the run was told no domain"),
-        (Asked(("raw",), seeds=0), "--seeds 0: expected at least 1"),
-        (Asked(("raw",), readings=(Reading("layer2"),)), "layer2: not a stage of this network; known: pool"),
-        (Asked(("raw",), steps=5, epochs=2), "--steps and --epochs both say how long"),
-        (Asked(("raw",), readings=(Reading("pool"), Reading("pool"))), "--tap, --labels-per-class: each once"),
-        (Asked(("raw",), domain="digits"), "--domain digits: only for --against oracle"),
+        (ComparisonSettings(("raw", "best")), "expected some of raw, random, nn, oracle"),
+        (ComparisonSettings(()), "expected some of raw"),
+        (ComparisonSettings(("raw", "raw")), "each once"),
+        (ComparisonSettings(("oracle",)), "the run was told no domain"),
+        (ComparisonSettings(("raw",), seeds=0), "--seeds 0: expected at least 1"),
+        (
+            ComparisonSettings(("raw",), readings=(Reading("layer2"),)),
+            "layer2: not a stage of this network; known: pool",
+        ),
+        (ComparisonSettings(("raw",), steps=5, epochs=2), "--steps and --epochs both say how long"),
+        (
+            ComparisonSettings(("raw",), readings=(Reading("pool"), Reading("pool"))),
+            "--tap, --labels-per-class: each once",
+        ),
+        (ComparisonSettings(("raw",), domain="digits"), "--domain digits: only for --against oracle"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(data: Path, asked: Asked, message: str) -> None:
+def test_what_cannot_be_meant_is_one_line(data: Path, settings: ComparisonSettings, message: str) -> None:
     """Before anything is trained."""
     with pytest.raises(Misuse, match=message):
-        against(data / "run", str(data / "target"), asked, data / "refused")
+        against(data / "run", str(data / "target"), settings, data / "refused")
     assert not (data / "refused").exists()
 
 

@@ -153,7 +153,7 @@ def json_readers(scene: Path) -> dict[str, Reader]:
             small / "target/categories.json", lambda: decathlon_results.category_ids(small / "target")
         ),
     }
-    asked = output_dir.Asked("r", "t", {}, 0, None)
+    asked = output_dir.SearchIdentity("r", "t", {}, 0, None)
     output_dir.record(small / "search", asked, 0)
     readers |= {
         "annotations": Reader(small / "annotations/a_train.json", lambda: decathlon.read_split(small, "a", "train")),

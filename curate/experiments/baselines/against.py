@@ -53,8 +53,8 @@ FORMAT, VERSION, VERDICTS = "comparison", 1, "paired by image, rates by step"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How to compare.
+class ComparisonSettings:
+    """What curated shards are compared with, and how.
 
     Args:
         names: of `OTHERS`.
@@ -81,13 +81,13 @@ class Asked:
     steps: int | None = None
 
     @property
-    def looks(self) -> tuple[Reading, ...]:
-        """The readings, the protocol's own where none is asked for."""
+    def all_readings(self) -> tuple[Reading, ...]:
+        """The readings, the protocol's own where none is given."""
         return self.readings or (Reading(self.protocol.tap),)
 
     @property
     def regimes(self) -> tuple[str, ...]:
-        """Of `report.TITLES`."""
+        """The keys of `report.TITLES` that apply: equal steps, and equal epochs unless the steps are given."""
         return ("steps", "epochs") if self.steps is None else ("steps",)
 
 
@@ -130,13 +130,13 @@ class Training:
 
     @property
     def folder(self) -> str:
-        """Where its network lies, among the others."""
+        """Name of its network's folder."""
         length = f"{self.epochs}-epochs" if self.steps is None else f"{self.steps}-steps"
         return f"{self.shards}-{length}-{self.options['seed']}"
 
 
 @dataclass(frozen=True)
-class Look:
+class Scoring:
     """A cell: the score of a network that a training left.
 
     Args:
@@ -153,8 +153,8 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the work is done, which changes no result."""
+class Workspace:
+    """The paths and the device that all cells share, none of which changes a result."""
 
     run: Path
     target: str
@@ -163,7 +163,7 @@ class Place:
     device: str
 
 
-def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> dict[str, Any]:
+def against(run: Path, target: str, settings: ComparisonSettings, out: Path | None = None) -> dict[str, Any]:
     """Compare, and write ``against.json`` and ``against.md``; goes on where an earlier call was stopped.
 
     Args:
@@ -186,17 +186,17 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
     """
     record = provenance.read_run(run)
     config = provenance.config_of(record, run)
-    config = replace(config, machine=replace(config.machine, allow_pipe=asked.allow_pipe))
-    _check(asked, config)
-    _refuse_taps(asked, config)
+    config = replace(config, machine=replace(config.machine, allow_pipe=settings.allow_pipe))
+    _check(settings, config)
+    _refuse_taps(settings, config)
     _refuse_uncurated(run)
-    folder = output_dir.place(run, target, out, "against", RECORD)
+    folder = output_dir.folder_of(run, target, out, "against", RECORD)
     opened = open_target(target)
     if not is_labelled(opened):
         raise CurateError(f"{target}/train: no labels (.cls members); evaluation needs a labelled target")
     fingerprint = opened.fingerprint
     index = store_of(run, config)
-    place = Place(run, target, folder, config, asked.protocol.device)
+    workspace = Workspace(run, target, folder, config, settings.protocol.device)
     kept = len(open_index(str(run / "curated")))
     fields = {
         "format": FORMAT,
@@ -204,27 +204,30 @@ def against(run: Path, target: str, asked: Asked, out: Path | None = None) -> di
         "verdicts": VERDICTS,
         "run": record["run_id"],
         "target": fingerprint,
-        "epochs": asked.epochs,
-        "steps": asked.steps,
+        "epochs": settings.epochs,
+        "steps": settings.steps,
     }
     output_dir.keep(folder / RECORD, fields)
     subsets = run_cells(
-        partial(make_subset, place), _subsets(asked, config, record["run_id"], kept), place.out / "subsets", "subsets"
+        partial(make_subset, workspace),
+        _subsets(settings, config, record["run_id"], kept),
+        workspace.out / "subsets",
+        "subsets",
     )
-    cells = _trainings(asked, config, record["run_id"], index)
-    trained = run_cells(partial(train, place), cells, place.out / "trainings", "trainings", asked.processes)
-    beside = run_cells(partial(look, place), _beside(asked, cells), place.out / "untrained", "untrained")
-    sets = ["curated", *asked.names]
+    cells = _trainings(settings, config, record["run_id"], index)
+    trained = run_cells(partial(train, workspace), cells, workspace.out / "trainings", "trainings", settings.processes)
+    beside = run_cells(partial(score, workspace), _beside(settings, cells), workspace.out / "untrained", "untrained")
+    sets = ["curated", *settings.names]
     fields = {
         "sets": sets,
-        "seeds": asked.seeds,
-        "epochs": epochs_of(asked, config),
+        "seeds": settings.seeds,
+        "epochs": epochs_of(settings, config),
         "store": len(index),
         "kept": kept,
-        **report.figures(asked.regimes, sets, asked.seeds, trained | beside, subsets, seconds_spent(run)),
+        **report.figures(settings.regimes, sets, settings.seeds, trained | beside, subsets, seconds_spent(run)),
     }
-    write_json(place.out / "against.json", fields)
-    write_bytes(place.out / "against.md", report.page(fields).encode())
+    write_json(workspace.out / "against.json", fields)
+    write_bytes(workspace.out / "against.md", report.page(fields).encode())
     return fields
 
 
@@ -240,29 +243,29 @@ def usual_taps(run: Path) -> list[str]:
 
 def store_of(run: Path, config: ReadyConfig) -> Index:
     """The index of the store that a run was of."""
-    place = Path(config.index) if config.index else None
-    return open_index(config.store, place, cache_path=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
+    index_file = Path(config.index) if config.index else None
+    return open_index(config.store, index_file, cache_path=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
 
 
-def make_subset(place: Place, cell: Subset) -> Result:
+def make_subset(workspace: Workspace, cell: Subset) -> Result:
     """Write the shards of a subset; ``images`` and ``seconds``, the choosing included."""
-    started, config = time.perf_counter(), place.config
-    index = store_of(place.run, config)
-    to = place.out / "shards" / _shards_of(cell.kind, cell.seed)
+    started, config = time.perf_counter(), workspace.config
+    index = store_of(workspace.run, config)
+    to = workspace.out / "shards" / _shards_of(cell.kind, cell.seed)
     if cell.kind == "random":
         trials.random_subset(index, cell.images, cell.seed, to)
     elif cell.kind == "nn":
-        trials.subset(index, nearest(place, index, cell.images), to)
+        trials.subset(index, nearest(workspace, index, cell.images), to)
     else:
         trials.subset(index, np.flatnonzero(domains.load(index).own(str(cell.domain))), to)
     return {"images": len(open_index(str(to))), "seconds": round(time.perf_counter() - started, 3)}
 
 
-def nearest(place: Place, index: Index, count: int) -> Ints:
+def nearest(workspace: Workspace, index: Index, count: int) -> Ints:
     """The rows of the images that are nearest to the target's training images, as method nn measures it."""
-    config, device = place.config, pick_device(place.device)
+    config, device = workspace.config, pick_device(workspace.device)
     images = open_images(config, index, Decoder.of(config.images), device)
-    train = load_split(open_target(place.target), "train", images.decoder)
+    train = load_split(open_target(workspace.target), "train", images.decoder)
     rows = trainable(fresh_examples(index))
     squared, _ = target_distances.measure(
         images, rows, train.pixels, target_distances.vectors_by(config, device), config.seed
@@ -270,16 +273,16 @@ def nearest(place: Place, index: Index, count: int) -> Ints:
     return np.sort(rows[np.argsort(squared, kind="stable")[:count]])
 
 
-def train(place: Place, cell: Training) -> Result:
+def train(workspace: Workspace, cell: Training) -> Result:
     """Pre-train plainly and score: ``right`` by reading, ``images``, ``epochs``, ``steps``, ``seconds``."""
-    own = {"raw": place.config.store, "curated": str(place.run / "curated")}
-    shards = own.get(cell.shards, str(place.out / "shards" / cell.shards))
-    to = place.out / "networks" / cell.folder
-    options = cell.options | {"device": place.device} | ({"epochs": cell.epochs} if cell.steps is None else {})
-    options |= {"allow_pipe": place.config.machine.allow_pipe}
+    own = {"raw": workspace.config.store, "curated": str(workspace.run / "curated")}
+    shards = own.get(cell.shards, str(workspace.out / "shards" / cell.shards))
+    to = workspace.out / "networks" / cell.folder
+    options = cell.options | {"device": workspace.device} | ({"epochs": cell.epochs} if cell.steps is None else {})
+    options |= {"allow_pipe": workspace.config.machine.allow_pipe}
     trained = pretrain(shards, to, options, cell.steps)
     return {
-        **look(place, Look(cell.run_id, cell.folder, cell.protocol, cell.readings, cell.draws)),
+        **score(workspace, Scoring(cell.run_id, cell.folder, cell.protocol, cell.readings, cell.draws)),
         "images": trained.images,
         "epochs": trained.epochs,
         "steps": trained.steps,
@@ -287,60 +290,62 @@ def train(place: Place, cell: Training) -> Result:
     }
 
 
-def look(place: Place, cell: Look) -> Result:
+def score(workspace: Workspace, cell: Scoring) -> Result:
     """Score a network: ``right``, reading -> in how large a share of the draws each test image is told."""
-    opened = open_trained(place.out / "networks" / cell.folder, place.target, open_target(place.target), place.device)
-    found = read(opened, cell.readings, replace(cell.protocol, device=place.device), cell.draws)
+    opened = open_trained(
+        workspace.out / "networks" / cell.folder, workspace.target, open_target(workspace.target), workspace.device
+    )
+    found = read(opened, cell.readings, replace(cell.protocol, device=workspace.device), cell.draws)
     names = cell.names or tuple(one.name for one in cell.readings)
     return {"right": {name: [round(x, 6) for x in one.right.tolist()] for name, one in zip(names, found)}}
 
 
-def epochs_of(asked: Asked, config: ReadyConfig) -> int:
-    """Of each training at equal epochs."""
-    return asked.epochs or config.train.epochs
+def epochs_of(settings: ComparisonSettings, config: ReadyConfig) -> int:
+    """The epochs of each training at equal epochs."""
+    return settings.epochs or config.train.epochs
 
 
-def _subsets(asked: Asked, config: ReadyConfig, run_id: str, kept: int) -> dict[str, Subset]:
+def _subsets(settings: ComparisonSettings, config: ReadyConfig, run_id: str, kept: int) -> dict[str, Subset]:
     """Another random subset for every seed; of the others there is one."""
     cells = {}
-    for kind in asked.names:
-        for seed in range(asked.seeds if kind == "random" else 1):
-            domain = asked.domain or config.domain if kind == "oracle" else None
+    for kind in settings.names:
+        for seed in range(settings.seeds if kind == "random" else 1):
+            domain = settings.domain or config.domain if kind == "oracle" else None
             cells[_shards_of(kind, seed)] = Subset(run_id, kind, kept, seed, domain)
     return {name: cell for name, cell in cells.items() if cell.kind != "raw"}
 
 
-def _trainings(asked: Asked, config: ReadyConfig, run_id: str, index: Index) -> dict[str, Training]:
+def _trainings(settings: ComparisonSettings, config: ReadyConfig, run_id: str, index: Index) -> dict[str, Training]:
     """Seed by seed, so that a noisy machine slows all sets alike; equal steps first."""
-    epochs, plain = epochs_of(asked, config), plain_options(config)
+    epochs, plain = epochs_of(settings, config), plain_options(config)
     a_pass = -(-len(trainable(fresh_examples(index))) // config.train.batch)
     by_steps: dict[str, Any] = {"schedule": "step"}
-    if asked.steps is None and "lr_drops" not in plain:
+    if settings.steps is None and "lr_drops" not in plain:
         by_steps["lr_drops"] = tuple(drop * a_pass for drop in paper_drops(epochs))
-    lengths = {"steps": (None, asked.steps or epochs * a_pass, by_steps), "epochs": (epochs, None, {})}
-    how, cells = replace(asked.protocol, device="any"), {}
-    for seed in range(asked.seeds):
-        for regime in asked.regimes:
+    lengths = {"steps": (None, settings.steps or epochs * a_pass, by_steps), "epochs": (epochs, None, {})}
+    how, cells = replace(settings.protocol, device="any"), {}
+    for seed in range(settings.seeds):
+        for regime in settings.regimes:
             of_epochs, of_steps, schedule = lengths[regime]
-            for kind in ("curated", *asked.names):
+            for kind in ("curated", *settings.names):
                 if (regime, kind) == ("epochs", "raw"):
                     continue  # of the raw store, so many steps are so many epochs
                 own = plain | schedule | {"seed": seed}
                 cells[cell_name(kind, regime, seed)] = Training(
-                    run_id, _shards_of(kind, seed), of_epochs, of_steps, own, how, asked.looks, asked.draws
+                    run_id, _shards_of(kind, seed), of_epochs, of_steps, own, how, settings.all_readings, settings.draws
                 )
     return cells
 
 
-def _beside(asked: Asked, cells: dict[str, Training]) -> dict[str, Look]:
+def _beside(settings: ComparisonSettings, cells: dict[str, Training]) -> dict[str, Scoring]:
     """What no training gives, of each seed's network as it was drawn."""
     found = {}
-    for seed in range(asked.seeds):
+    for seed in range(settings.seeds):
         cell = cells[cell_name("curated", "steps", seed)]
-        how, names = replace(cell.protocol, epoch=0, patience=None), tuple(one.name for one in asked.looks)
-        pixels = tuple(replace(one, tap=PIXELS) for one in asked.looks)
-        found[f"untrained-{seed}"] = Look(cell.run_id, cell.folder, how, asked.looks, asked.draws)
-        found[f"pixels-{seed}"] = Look(cell.run_id, cell.folder, how, pixels, asked.draws, names)
+        how, names = replace(cell.protocol, epoch=0, patience=None), tuple(one.name for one in settings.all_readings)
+        pixels = tuple(replace(one, tap=PIXELS) for one in settings.all_readings)
+        found[f"untrained-{seed}"] = Scoring(cell.run_id, cell.folder, how, settings.all_readings, settings.draws)
+        found[f"pixels-{seed}"] = Scoring(cell.run_id, cell.folder, how, pixels, settings.draws, names)
     return found
 
 
@@ -361,26 +366,26 @@ def _shards_of(kind: str, seed: int) -> str:
     return f"random-{seed}" if kind == "random" else kind
 
 
-def _check(asked: Asked, config: ReadyConfig) -> None:
-    unknown = [name for name in asked.names if name not in OTHERS]
-    if unknown or not asked.names or len(set(asked.names)) < len(asked.names):
-        raise Misuse(f"--against {','.join(asked.names)}: expected some of {', '.join(OTHERS)}, each once")
-    if asked.seeds < 1:
-        raise Misuse(f"--seeds {asked.seeds}: expected at least 1")
-    if asked.steps is not None and asked.epochs is not None:
+def _check(settings: ComparisonSettings, config: ReadyConfig) -> None:
+    unknown = [name for name in settings.names if name not in OTHERS]
+    if unknown or not settings.names or len(set(settings.names)) < len(settings.names):
+        raise Misuse(f"--against {','.join(settings.names)}: expected some of {', '.join(OTHERS)}, each once")
+    if settings.seeds < 1:
+        raise Misuse(f"--seeds {settings.seeds}: expected at least 1")
+    if settings.steps is not None and settings.epochs is not None:
         raise Misuse("--steps and --epochs both say how long to train; give one")
-    if len({reading.name for reading in asked.looks}) < len(asked.looks):
+    if len({reading.name for reading in settings.all_readings}) < len(settings.all_readings):
         raise Misuse("--tap, --labels-per-class: each once")
-    if "oracle" in asked.names and not (asked.domain or config.domain):
+    if "oracle" in settings.names and not (settings.domain or config.domain):
         raise Misuse("--against oracle: the run was told no domain; name the target's own in the store with --domain")
-    if asked.domain and "oracle" not in asked.names:
-        raise Misuse(f"--domain {asked.domain}: only for --against oracle; add that, or leave it out")
+    if settings.domain and "oracle" not in settings.names:
+        raise Misuse(f"--domain {settings.domain}: only for --against oracle; add that, or leave it out")
 
 
-def _refuse_taps(asked: Asked, config: ReadyConfig) -> None:
+def _refuse_taps(settings: ComparisonSettings, config: ReadyConfig) -> None:
     """Try every tap on one blank image, before anything is trained."""
     network, side = network_of(config).eval(), config.images.crop
-    for reading in asked.looks:
+    for reading in settings.all_readings:
         at_tap(network, torch.zeros(1, config.images.channels, side, side), reading.tap)
 
 

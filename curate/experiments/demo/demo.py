@@ -123,7 +123,7 @@ class Weighing:
 
 
 @dataclass(frozen=True)
-class Look:
+class Scoring:
     """A cell: what no training gives: the network of a seed as it was drawn, or the pixels."""
 
     name: str
@@ -224,9 +224,9 @@ def compute(out: Path, pretext: str, seed: int) -> dict[str, Result]:
     }
     cells |= {"bdw": Weighing("bdw", seed, belief), "paper_rule": Weighing("paper-rule", seed, belief | PAPER_RULE)}
     done = run_cells(partial(work, out), cells, out / "cells", "trainings", min(2, len(os.sched_getaffinity(0))))
-    beside = {f"untrained-{number}": Look("untrained", number) for number in range(SEEDS)}
-    beside["pixels"] = Look("pixels", 0)
-    done |= run_cells(partial(look, out), beside, out / "cells", "untrained")
+    beside = {f"untrained-{number}": Scoring("untrained", number) for number in range(SEEDS)}
+    beside["pixels"] = Scoring("pixels", 0)
+    done |= run_cells(partial(score, out), beside, out / "cells", "untrained")
     return done | {f"pixels-{number}": done["pixels"] for number in range(SEEDS)}  # the same labels, so the same score
 
 
@@ -249,7 +249,7 @@ def train(out: Path, cell: Training) -> Result:
     return {"right": _right(out, to, TAPS), "loss": record.loss}
 
 
-def look(out: Path, cell: Look) -> Result:
+def score(out: Path, cell: Scoring) -> Result:
     """The same of the network as it was drawn, and of the pixels, which have one tap."""
     taps = TAPS if cell.name == "untrained" else (PIXELS,) * len(TAPS)
     return {"right": _right(out, out / "pretrain" / f"raw-{cell.seed}", taps, 0)}

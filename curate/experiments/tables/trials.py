@@ -101,7 +101,7 @@ class Scoring:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """Where the work is done, which changes no result.
 
     Args:
@@ -132,18 +132,18 @@ def run_trials(
     """
     trainings = {trial.training: training_of(trial, scale, seed) for trial in trials}
     scorings = {trial.scoring: scoring_of(trial, scale, seed) for trial in trials}
-    place = Place(
+    workspace = Workspace(
         out,
         {trial.data.source: trial.data.store for trial in trials},
         {trial.data.name: trial.data.target for trial in trials},
         in_turn(trainings, devices) | {f"score {name}": device for name, device in in_turn(scorings, devices).items()},
     )
-    trained = run_cells(partial(train, place), trainings, out / "trainings", "trainings", processes)
-    scored = run_cells(partial(score, place), scorings, out / "scorings", "scorings", processes)
+    trained = run_cells(partial(train, workspace), trainings, out / "trainings", "trainings", processes)
+    scored = run_cells(partial(score, workspace), scorings, out / "scorings", "scorings", processes)
     return {trial.scoring: _together(trained[trial.training], scored[trial.scoring]) for trial in trials}
 
 
-def train(place: Place, cell: Training) -> Result:
+def train(workspace: Workspace, cell: Training) -> Result:
     """Run a cell's training.
 
     Returns:
@@ -151,10 +151,10 @@ def train(place: Place, cell: Training) -> Result:
         ``pruned_by_domain``: the same of each domain where domains are on record, ``seconds``: ``training``, and
         ``cpu``, the processor time of its steps.
     """
-    out, stopped = place.out / "runs" / cell.name, None
-    where = {"store": str(place.stores[cell.source]), "device": place.devices[cell.name]}
+    out, stopped = workspace.out / "runs" / cell.name, None
+    where = {"store": str(workspace.stores[cell.source]), "device": workspace.devices[cell.name]}
     if cell.target:
-        where["target"] = str(place.targets[cell.target])
+        where["target"] = str(workspace.targets[cell.target])
     try:
         run(from_options({**cell.options, **where}), out)
     except NothingLeft:
@@ -166,7 +166,11 @@ def train(place: Place, cell: Training) -> Result:
         "epochs": len(lines),
         "stopped": stopped,
         "seconds": {"training": seconds_spent(out), "cpu": round(sum(line["cpu_seconds"] for line in lines), 2)},
-        **(pruned(out, place.stores[cell.source]) if ledger.epochs(out) else {"pruned": None, "pruned_by_domain": {}}),
+        **(
+            pruned(out, workspace.stores[cell.source])
+            if ledger.epochs(out)
+            else {"pruned": None, "pruned_by_domain": {}}
+        ),
     }
 
 
@@ -181,21 +185,21 @@ def pruned(out: Path, store: Path) -> Result:
     return {"pruned": per_cent(gone.mean()), "pruned_by_domain": by_domain}
 
 
-def score(place: Place, cell: Scoring) -> Result:
+def score(workspace: Workspace, cell: Scoring) -> Result:
     """Score a cell's network: logistic regression picks the epoch, fine-tuning starts from it.
 
     Returns:
         ``epoch``, ``logistic`` and ``finetuned`` (test accuracies, per cent), ``converged``, ``fine_tuning`` (the
         picked setting), and ``seconds`` of both; where the training finished no epoch None, and no seconds.
     """
-    trained, target = place.out / "runs" / cell.training, str(place.targets[cell.target])
+    trained, target = workspace.out / "runs" / cell.training, str(workspace.targets[cell.target])
     if not checkpoint.finished(trained):
         return {**dict.fromkeys(("epoch", "logistic", "finetuned", "converged", "fine_tuning")), "seconds": {}}
-    device, started = place.devices[f"score {cell.name}"], time.perf_counter()
+    device, started = workspace.devices[f"score {cell.name}"], time.perf_counter()
     found = evaluate(trained, target, Protocol(tap=cell.tap, patience=cell.patience, device=device))
     seconds = round(time.perf_counter() - started, 2)
     tuned = finetune(
-        trained, target, cell.grid, place.out / "searches" / cell.name, cell.seed, device, epoch=found.epoch
+        trained, target, cell.grid, workspace.out / "searches" / cell.name, cell.seed, device, epoch=found.epoch
     )
     return {
         "epoch": found.epoch,
@@ -237,7 +241,7 @@ def scoring_of(trial: Trial, scale: Scale, seed: int) -> Scoring:
 
 def in_turn(names: Iterable[str], devices: Sequence[str]) -> dict[str, str]:
     """A device for each cell."""
-    return {name: devices[place % len(devices)] for place, name in enumerate(names)}
+    return {name: devices[position % len(devices)] for position, name in enumerate(names)}
 
 
 def _together(trained: Result, scored: Result) -> Result:
