@@ -68,7 +68,7 @@ __all__ = [
     "write_weights",
 ]
 
-_PLACES = {
+_MODULES = {
     **dict.fromkeys(("CurateError", "Error", "Misuse"), "curate.errors"),
     **dict.fromkeys(("Run", "open_run"), "curate.runs.opened"),
 }
@@ -77,7 +77,7 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'curate' has no attribute {name!r}")
-    return getattr(import_module(_PLACES.get(name, "curate.api")), name)
+    return getattr(import_module(_MODULES.get(name, "curate.api")), name)
 
 
 def __dir__() -> list[str]:

@@ -15,10 +15,10 @@ from shards.io.parallel import on_progress
 
 
 class Progress(Protocol):
-    """Told what happens; says it or not."""
+    """What a long job reports to while it runs. An implementation shows it or ignores it."""
 
     def note(self, text: str) -> None:
-        """A line a person should read."""
+        """Show a line of text, such as a warning."""
 
     def begin(self, epochs: int, done: int) -> None:
         """The job starts, or goes on after ``done`` epochs."""
@@ -46,7 +46,7 @@ class Progress(Protocol):
 
 
 class NullProgress:
-    """Says nothing."""
+    """Ignores everything: the default of every call."""
 
     def note(self, text: str) -> None: ...
 
@@ -59,11 +59,11 @@ class NullProgress:
     def report(self, report: EpochReport) -> None: ...
 
     def shards(self, label: str) -> AbstractContextManager[None]:
-        """Nothing around the block."""
+        """A context that does nothing."""
         return nullcontext()
 
     def images(self, label: str, total: int, done: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Nothing around the block."""
+        """A context that does nothing."""
         return nullcontext(lambda more: None)
 
     def __enter__(self) -> Self:
@@ -102,7 +102,11 @@ def image_bar(label: str, total: int, done: int) -> Iterator[Callable[[int], Non
 
 @contextmanager
 def epoch_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr over the epochs of several trainings: told what is trained, the epochs done, and those in all."""
+    """A bar on stderr over the epochs of several trainings.
+
+    Yields:
+        A function of what is trained, the epochs done, and those in all.
+    """
     with tqdm(unit="epoch", desc=label, file=sys.stderr, dynamic_ncols=True, delay=1, leave=False) as bar:
 
         def tell(what: str, n_done: int, total: int) -> None:
@@ -137,7 +141,7 @@ class Bar(NullProgress):
         self.bar: tqdm[None] | None = None
 
     def note(self, text: str) -> None:
-        """A line above the bar."""
+        """Print the line above the bar."""
         tqdm.write(f"note: {text}", file=sys.stderr)
 
     def begin(self, epochs: int, done: int) -> None:
@@ -153,7 +157,7 @@ class Bar(NullProgress):
         self.bar.set_description(f"{self.label} epoch {epoch}/{self.epochs} kept {self.share:.0%}", refresh=False)
 
     def step(self, images: int, numbers: dict[str, float]) -> None:
-        """Move on."""
+        """Advance the bar by ``images``, and show the running means where there are some."""
         assert self.bar is not None
         if numbers:
             meta = f" meta {numbers['meta_loss']:.4g}" if numbers["meta_loss"] else ""

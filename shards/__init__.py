@@ -47,7 +47,7 @@ __all__ = [
     "verify",
 ]
 
-_PLACES = {
+_MODULES = {
     **dict.fromkeys(("Error", "Misuse", "NotShards", "ShardError", "ShardsChanged", "Unfinished"), "shards.errors"),
     **dict.fromkeys(("Index", "Report"), "shards.indexing.index"),
     "RewriteSummary": "shards.rewriting.finalize",
@@ -57,7 +57,7 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'shards' has no attribute {name!r}")
-    return getattr(import_module(_PLACES.get(name, "shards.api")), name)
+    return getattr(import_module(_MODULES.get(name, "shards.api")), name)
 
 
 def __dir__() -> list[str]:

@@ -94,7 +94,7 @@ def _filled(config: RunConfig, labelled: bool) -> RunConfig:
 
 
 def refuse_impossible(config: RunConfig) -> None:
-    """Refuse what no store and no target can mend, before either is opened.
+    """Check a configuration as far as it goes without opening store or target.
 
     Raises:
         Misuse: as `resolve`, whether or not the target has labels, which takes its reading to know.
@@ -128,7 +128,7 @@ def _compares(meta_loss: str | None) -> bool:
 
 
 def check(config: ResolvedConfig, labelled: bool) -> None:
-    """Refuse what cannot be meant.
+    """Check a resolved configuration: ranges, and options that exclude each other or that the method cannot use.
 
     Raises:
         Misuse: one line that names the option, its value and what to do.

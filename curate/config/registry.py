@@ -16,11 +16,11 @@ from curate.errors import CurateError, Misuse
 
 
 class Spec(Protocol):
-    """What every row has."""
+    """What every row of a registry has, whatever its type."""
 
     @property
     def factory(self) -> str | Callable[..., Any]:
-        """What makes one: ``module:attribute``, imported on use, or the callable itself."""
+        """The callable that makes one, or where it is, ``module:attribute``; then it is imported on use."""
 
 
 S = TypeVar("S", bound=Spec)
@@ -105,12 +105,12 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[S]):
         self._rows[point.name] = spec
 
 
-def _imported(kind: str, name: str, place: str) -> Callable[..., Any]:
-    module, _, attribute = place.partition(":")
+def _imported(kind: str, name: str, location: str) -> Callable[..., Any]:
+    module, _, attribute = location.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise CurateError(f"--{kind} {name}: {place} cannot be imported ({error})") from error
+        raise CurateError(f"--{kind} {name}: {location} cannot be imported ({error})") from error
     return cast(Callable[..., Any], found)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedImages(ImageConfig):
-    """How images are read; mean and deviation are None until they are measured."""
+    """`ImageConfig` with every default filled in; mean and deviation are None until they are measured on the store."""
 
     size: int
     crop: int
@@ -35,7 +35,7 @@ class ResolvedImages(ImageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredImages(ResolvedImages):
-    """How images are read and normalised."""
+    """`ResolvedImages` whose mean and deviation are known: one number a channel, in [0, 1]."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -43,14 +43,14 @@ class MeasuredImages(ResolvedImages):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedNetwork(NetworkConfig):
-    """The network by name."""
+    """`NetworkConfig` with the network's name filled in."""
 
     network: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedTrain(TrainConfig):
-    """The schedule of plain SGD."""
+    """`TrainConfig` with every default filled in."""
 
     epochs: int
     batch: int
@@ -62,7 +62,7 @@ class ResolvedTrain(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedMeta(MetaConfig):
-    """The target's loss and the shape of its batches."""
+    """`MetaConfig` with every default filled in."""
 
     meta_loss: str
     queries: int
@@ -70,7 +70,7 @@ class ResolvedMeta(MetaConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedBelief(BeliefConfig):
-    """How beliefs move; eta is None for a method that has no rate."""
+    """`BeliefConfig` with every default filled in; eta is None for a method that has no rate."""
 
     eta_scale: str
     reference: str
@@ -78,7 +78,7 @@ class ResolvedBelief(BeliefConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedPrune(PruneConfig):
-    """The pruning rule."""
+    """`PruneConfig` with both thresholds filled in."""
 
     lam: float
 

@@ -57,11 +57,11 @@ class Augment:
 
     @classmethod
     def of(cls, images: MeasuredImages) -> Augment:
-        """From a configuration whose statistics are known."""
+        """The augmentation of a run: its crop, mirroring and strength, and the mean and deviation of its pixels."""
         return cls(images.crop, images.mirror, images.mean, images.deviation, images.augment_strength or "mild")
 
     def training(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        """Random crop and mirror. uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""
+        """Random crop, mirrored with probability 1/2: uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""
         return crop_and_mirror(pixels, self.crop, self.mirror, generator)
 
     def distorted(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -79,7 +79,9 @@ class Augment:
 
 
 def crop_and_mirror(pixels: Tensor, crop: int, mirror: bool, generator: torch.Generator) -> Tensor:
-    """Each image's own random crop, mirrored with probability 1/2 where ``mirror``: one gather for the batch."""
+    """Each image's own random crop, mirrored with probability 1/2 where ``mirror``, as one gather for the batch.
+
+    uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""
     k, channels, height, width = pixels.shape
     top = torch.randint(height - crop + 1, (k, 1), generator=generator)
     left = torch.randint(width - crop + 1, (k, 1), generator=generator)
@@ -125,7 +127,7 @@ def _uniform(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def centre_crop(pixels: Tensor, crop: int) -> Tensor:
-    """The middle (crop, crop) of each image."""
+    """The central square of side ``crop`` of each image: (k, C, H, W) -> (k, C, crop, crop), a view."""
     top, left = (pixels.shape[2] - crop) // 2, (pixels.shape[3] - crop) // 2
     return pixels[:, :, top : top + crop, left : left + crop]
 

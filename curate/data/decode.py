@@ -53,12 +53,12 @@ class Decoder:
 
     @classmethod
     def of(cls, images: ResolvedImages) -> Decoder:
-        """From a resolved configuration."""
+        """The decoder of a run: its image size and number of channels."""
         return cls(images.size, images.colour)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(C, size, size)."""
+        """Shape of a decoded image: (C, size, size)."""
         return (3 if self.colour == "rgb" else 1, self.size, self.size)
 
     @property
@@ -80,7 +80,7 @@ class Decoder:
 
 
 def image_bytes(sample: dict[str, Any]) -> bytes:
-    """The one member of a sample that was read."""
+    """The image's encoded bytes, of a sample in webdataset's form that holds it and its ``__key__`` alone."""
     return next(bytes(value) for name, value in sample.items() if name not in RESERVED)
 
 

@@ -23,7 +23,7 @@ from shards.indexing.index import Index
 
 @dataclass(frozen=True)
 class ShardView:
-    """The shards that are read now.
+    """The shards that an epoch reads: the store's, or those of a later generation that hold what is kept.
 
     Args:
         index: of these shards.
@@ -35,12 +35,12 @@ class ShardView:
 
     @classmethod
     def whole(cls, index: Index) -> ShardView:
-        """The store itself."""
+        """All of a store: its rows are those of its own index."""
         return cls(index, np.arange(len(index)))
 
 
 class Cache:
-    """Decoded images of an epoch's rows, filled by its batches, asked by later epochs.
+    """Decoded images of an epoch's rows, filled by the batches of one epoch, read by later ones.
 
     Args:
         rows: shape (n,), int64, increasing.
@@ -54,15 +54,15 @@ class Cache:
         self.filled = False
 
     def put(self, batch: Pixels) -> None:
-        """Keep the pixels of a batch."""
+        """Store the pixels of a batch, which has those of images that decode."""
         self.pixels[self._places(batch.rows)] = batch.pixels
 
     def holds(self, rows: Ints) -> bool:
-        """Whether every one of ``rows`` was put."""
+        """Whether the pixels of every one of ``rows`` are held."""
         return self.filled and bool(np.isin(rows, self.rows, assume_unique=True).all())
 
     def get(self, rows: Tensor) -> Tensor:
-        """The pixels of ``rows``, all of which were put."""
+        """The pixels of ``rows``, all held: uint8, shape (len(rows), C, size, size), on the cache's device."""
         return self.pixels[self._places(rows)]
 
     def _places(self, rows: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class ImageStore:
             yield Pixels(rows, batch.pixels, tuple((int(self.view.rows[place]), code) for place, code in batch.bad))
 
     def sample(self, rows: Ints) -> Iterator[Tensor]:
-        """The pixels of ``rows``, as `once`."""
+        """The pixels of ``rows``, increasing, in batches: uint8 (k, C, size, size) on the CPU; not cached."""
         for batch in self.once(rows):
             yield batch.pixels
 

@@ -37,7 +37,7 @@ class Photos:
         return len(self.paths)
 
     def bodies(self) -> Iterator[bytes]:
-        """The bytes of each file.
+        """The encoded bytes of each image file, in the order of ``paths``.
 
         Raises:
             CurateError: one is gone, or may not be read.

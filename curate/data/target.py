@@ -48,7 +48,7 @@ class TargetIndex:
 
     @property
     def fingerprint(self) -> str:
-        """Of all splits, without paths."""
+        """sha256 of the contents of all splits; the same wherever the target lies."""
         text = "\n".join(f"{name} {split.fingerprint}" for name, split in self.splits.items())
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -107,7 +107,7 @@ def evaluate(run: Path, target: str, protocol: Protocol, progress: Tell | None =
     """Features of every epoch's network, logistic regression on them (`curate.evaluation.logistic`).
 
     Args:
-        progress: told of each epoch that was looked at.
+        progress: called after each epoch that was scored.
 
     Raises:
         CurateError: no checkpoint, no such epoch, an unlabelled target.
@@ -117,7 +117,7 @@ def evaluate(run: Path, target: str, protocol: Protocol, progress: Tell | None =
 
 
 def evaluated(trained: Trained, protocol: Protocol, progress: Tell | None = None) -> tuple[Evaluation, Mask]:
-    """`evaluate` of an opened run, and which test images are told right, shape (n,)."""
+    """`evaluate` of an opened run, and which test images are classified correctly, bool, shape (n,)."""
     accuracies = val_accuracies(trained, protocol, progress)
     best = logistic.best_epoch(accuracies)
     chosen = features_of(trained, best, protocol)
@@ -157,7 +157,7 @@ def finetune(
         seed: of the new head and the order of the images.
         epoch: of the pre-training, 0 for the network as it was drawn; None, or a protocol, picks the best by logistic
             regression.
-        progress: told of each epoch.
+        progress: called after each epoch.
 
     Raises:
         CurateError: no checkpoint, no such epoch, an unlabelled target, all cells failed.
@@ -170,7 +170,7 @@ def finetune(
     folder = output_dir.folder_of(run, target, out, f"finetune-{identity.digest}", output_dir.SEARCH)
     with locked(folder):
         chosen, found = output_dir.chosen(folder, identity), stored(folder)
-        spent(folder)  # a damaged file is said now, not after hours
+        spent(folder)  # a damaged file is an error now, not after hours
         if chosen is None or found is None:
             trained = open_trained(run, target, index, device)
             if chosen is None:
@@ -231,14 +231,14 @@ def solver_of(trained: Trained, protocol: Protocol) -> logistic.Solver:
 
 
 def choose(trained: Trained, epoch: int | Protocol | None) -> int:
-    """The epoch whose network is fine-tuned."""
+    """The epoch whose network is fine-tuned: the one given, or the best by val accuracy under the protocol given."""
     if isinstance(epoch, int):
         return trained.epochs(epoch)[0]
     return logistic.best_epoch(val_accuracies(trained, epoch or Protocol()))
 
 
 def task_of(trained: Trained, epoch: int, grid: Grid, seed: int) -> Task:
-    """What is fine-tuned, on the device."""
+    """A fine-tuning's inputs: the network of an epoch, train and val on the device, batch size and seed."""
     train, val = split_of(trained, "train"), split_of(trained, "val")
     backbone = partial(trained.network, epoch)
     return Task(backbone, train, val, trained.classes, trained.augment, grid.batch, seed)
@@ -253,7 +253,7 @@ def split_of(trained: Trained, name: str) -> Split:
 def search_identity(
     run: Path, target: TargetIndex, grid: Grid, seed: int, epoch: int | Protocol | None
 ) -> SearchIdentity:
-    """All that the result of a fine-tuning depends on, but the machine."""
+    """What identifies a fine-tuning: run, target, grid, seed, and the epoch or how it is chosen."""
     chosen: Any = epoch
     if not isinstance(epoch, int):
         chosen = {**asdict(epoch or Protocol()), "device": None, "among": checkpoint.finished(run)}

@@ -34,7 +34,7 @@ class FewLabels:
         accuracy: mean over the draws, of test, in [0, 1].
         deviation: over the draws.
         draws: how many.
-        right: shape (test images,), in how large a share of the draws an image's class was told.
+        right: shape (test images,), the share of the draws in which an image was classified correctly.
     """
 
     labels: int
@@ -72,6 +72,6 @@ def _drawn(y: Ints, labels: int, seed: int, draw: int) -> Ints:
 def _right(features: FeatureSplits, chosen: Ints) -> Floats:
     some = Features(features.train.x[chosen], features.train.y[chosen])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a few rows of many features are told apart long before
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a few rows of many features are separated long before
         model = LogisticRegression(C=STRENGTH, max_iter=ITERATIONS).fit(some.x, some.y)
     return np.asarray(model.predict(features.test.x) == features.test.y, dtype=np.float32)

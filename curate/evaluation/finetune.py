@@ -65,7 +65,7 @@ class Task:
 
 
 class Classifier(nn.Module):
-    """A backbone's pooled features and a linear head."""
+    """A pre-trained network's pooled features and a linear layer over them, (features + 1) x classes parameters."""
 
     def __init__(self, backbone: TappedNetwork, features: int, classes: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Classifier(nn.Module):
 
 
 class Training:
-    """The training of one cell, which can be taken further epoch by epoch; the trace says how it went so far."""
+    """The training of one cell by Adam, epoch by epoch; ``trace`` has val accuracy, val loss and rate drops so far."""
 
     def __init__(self, task: Task, cell: Cell) -> None:
         self.task, self.trace = task, Trace()
@@ -88,7 +88,7 @@ class Training:
         self.plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimiser, factor=0.1, patience=cell.patience)
 
     def epoch(self) -> None:
-        """One pass over train, one look at val. A loss that is no number is recorded, and ends the training."""
+        """Train one epoch and score val. A loss that is not finite is recorded in the trace as a failure."""
         epoch = len(self.trace.val_accuracy) + 1
         loss = train_epoch(self.task, self.network, self.optimiser, self.task.train, epoch)
         accuracy, val_loss = evaluate(self.task, self.network, self.task.val)
@@ -105,8 +105,13 @@ class Training:
         )
 
 
-def final(task: Task, cell: Cell, epochs: int, drops: tuple[int, ...], told: Callable[[], None]) -> nn.Module | None:
+def final(
+    task: Task, cell: Cell, epochs: int, drops: tuple[int, ...], on_epoch: Callable[[], None]
+) -> nn.Module | None:
     """Train on train and val together for the chosen epochs, the rate divided by ten after each recorded drop.
+
+    Args:
+        on_epoch: called after each epoch.
 
     Returns:
         The network, None where the loss became no number.
@@ -120,7 +125,7 @@ def final(task: Task, cell: Cell, epochs: int, drops: tuple[int, ...], told: Cal
         if epoch in drops:
             for group in optimiser.param_groups:
                 group["lr"] *= 0.1
-        told()
+        on_epoch()
     return network
 
 
@@ -137,7 +142,7 @@ def classifier(task: Task) -> Classifier:
 
 
 def adam(network: nn.Module, cell: Cell) -> torch.optim.Adam:
-    """Over all parameters; those that the features do not depend on (a pretext's head) get no gradient, and stay."""
+    """Adam at the cell's rate and decay over all parameters; a pretext's head gets no gradient, and stays as it is."""
     return torch.optim.Adam(network.parameters(), lr=cell.lr, weight_decay=cell.weight_decay)
 
 

@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """lr=0.0001,decay=0.0001,patience=50: as its file is called."""
+        """Name of the cell's file, such as ``lr=0.0001,decay=0.0001,patience=50``."""
         return f"lr={self.lr:g},decay={self.weight_decay:g},patience={self.patience}"
 
 
@@ -101,13 +101,13 @@ class Trace:
         return 1 + self.val_accuracy.index(max(self.val_accuracy))
 
     def until(self, epoch: int) -> Trace:
-        """The trace as it stood after ``epoch``."""
+        """The first ``epoch`` epochs of the trace."""
         failed = self.failed if self.failed is not None and self.failed <= epoch else None
         drops = tuple(drop for drop in self.drops if drop <= epoch)
         return Trace(self.val_accuracy[:epoch], self.val_loss[:epoch], drops, failed)
 
     def covers(self, epoch: int) -> bool:
-        """Whether there is nothing more to train up to ``epoch``."""
+        """Whether the cell was trained up to ``epoch``, or failed before."""
         return self.failed is not None or len(self.val_accuracy) >= epoch
 
 
@@ -139,7 +139,7 @@ GRIDS: dict[str, Grid] = {"paper": PAPER_GRID, "small": SMALL_GRID}
 
 
 def shortened(grid: Grid, epochs: int | None, halving: bool) -> Grid:
-    """``grid`` with another number of epochs, where one is given, and by halving or not."""
+    """``grid`` with ``epochs`` epochs (None: its own), by successive halving or not."""
     return replace(grid, epochs=grid.epochs if epochs is None else epochs, halving=halving)
 
 

@@ -1,4 +1,4 @@
-"""Several ways to read one network side by side: taps, and labels a class; with what each says of every test image.
+"""Several ways to read one network side by side: taps, and labels a class; each with its predictions.
 
 Which tap shows what a training gave differs by pretext, and which is best on val misleads; so all are shown.
 """
@@ -47,7 +47,7 @@ class Read:
         epoch: of the network.
         accuracy: of test, in [0, 1]; the mean over the draws of labels.
         deviation: over these draws; None with all labels.
-        right: shape (test images,), whether, or in how large a share of the draws, an image's class was told.
+        right: shape (test images,), whether, or in what share of the draws, an image was classified correctly.
     """
 
     reading: Reading

@@ -1,4 +1,4 @@
-"""One question, three protocols: logistic regression at one tap, several readings of one network, or fine-tuning.
+"""Score a network by one of three protocols: logistic regression at one tap or at several, or fine-tuning.
 
 Decides by the options that were given, and refuses those that the protocol would not look at.
 """
@@ -21,7 +21,7 @@ from curate.evaluation.trained import open_trained
 PROTOCOLS = ("logistic", "finetune")
 #: Options that only fine-tuning knows.
 FINETUNE = ("grid", "epochs", "halving", "out", "seed")
-#: Options of logistic regression, of no use where fine-tuning is told its epoch.
+#: Options of logistic regression, of no use where the epoch that is fine-tuned is given.
 LOGISTIC = ("tap", "patience", "standardise", "solver")
 #: Options that read one network in several ways.
 READ = ("labels_per_class", "draws")
@@ -36,7 +36,7 @@ def score(run: Path, target: str, protocol: str, options: Mapping[str, Any], pro
         protocol: one of `PROTOCOLS`.
         options: those that were given, of `FINETUNE`, `LOGISTIC`, `READ`, ``epoch`` and ``device``. ``tap`` is a name
             or several; ``labels_per_class`` counts, None among them for all labels.
-        progress: told of each epoch.
+        progress: called after each epoch.
 
     Returns:
         `Evaluation`; a list of `Read` where several taps or few labels are asked for; `FinetuneResult`.
@@ -66,7 +66,7 @@ def score(run: Path, target: str, protocol: str, options: Mapping[str, Any], pro
 
 
 def taps_of(asked: str | Sequence[str] | None) -> list[str]:
-    """One tap, several, or none."""
+    """The taps as a list: of one name, of several, or empty for None."""
     return [] if asked is None else [asked] if isinstance(asked, str) else list(asked)
 
 
@@ -76,7 +76,7 @@ def readings(taps: Sequence[str], labels: Sequence[int | None]) -> list[Reading]
 
 
 def refuse_idle(protocol: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would change nothing.
+    """Refuse options that the protocol does not read.
 
     Raises:
         Misuse: one is given; all such are named.

@@ -57,26 +57,26 @@ class Found:
 
 @dataclass(frozen=True)
 class Seconds:
-    """What the parts of a search took."""
+    """The content of seconds.json: wall-clock seconds of each part of a search, over all calls."""
 
     seconds: dict[str, Positive]
 
 
 class Log:
-    """Counts epochs for who watches, and seconds by part for the file."""
+    """The progress of a search: epochs done, passed on to ``tell``; seconds by part, written to seconds.json."""
 
     def __init__(self, out: Path, tell: Tell | None, total: int) -> None:
         self.out, self.tell, self.total, self.done = out, tell, total, 0
         self.clock, self.seconds = time.perf_counter(), spent(out)
 
     def epoch(self, part: str) -> None:
-        """An epoch of ``part`` is done."""
+        """Count a finished epoch of ``part``."""
         self.done += 1
         if self.tell is not None:
             self.tell(part, self.done, self.total)
 
     def spent(self, part: str) -> None:
-        """What was spent since the last call went into ``part``."""
+        """Add the seconds since the last call to ``part``, and write seconds.json."""
         now = time.perf_counter()
         self.seconds[part] = round(self.seconds.get(part, 0.0) + now - self.clock, 3)
         write_json(self.out / SECONDS, {**_HEAD, "seconds": self.seconds})
@@ -91,7 +91,7 @@ def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = N
         test: looked at once, at the end.
         grid: as at the call before, if there was one.
         out: a folder of its own.
-        tell: told of each epoch.
+        tell: called after each epoch with the part, the epochs done and those in all.
 
     Raises:
         CurateError: a class that train lacks; all cells failed; a stored file is damaged.
@@ -131,7 +131,7 @@ def spent(out: Path) -> dict[str, float]:
 
 
 def total_seconds(out: Path) -> float:
-    """The sum of `spent`."""
+    """Wall-clock seconds of all parts of a search, over all calls."""
     return round(sum(spent(out).values()), 3)
 
 

@@ -38,7 +38,7 @@ class Trained:
 
     @property
     def augment(self) -> Augment:
-        """The crop and the normalisation of the training."""
+        """The crop and the normalisation that the network was trained with."""
         return Augment.of(self.config.images)
 
     def network(self, epoch: int) -> TappedNetwork:

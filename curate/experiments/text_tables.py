@@ -14,7 +14,7 @@ _TEX = str.maketrans({c: rf"\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table, and what is to be said of it.
+    """A table of text and the notes below it.
 
     Args:
         title: one line.

@@ -43,7 +43,7 @@ _FOLDER = re.compile(r"epoch=(\d{4,})")
 
 
 def path_of(run: Path, epoch: int) -> Path:
-    """Where the partition of an epoch lies."""
+    """Path of an epoch's partition: ``ledger/epoch=0001/part-0.parquet``."""
     return run / "ledger" / f"epoch={epoch:04d}" / "part-0.parquet"
 
 

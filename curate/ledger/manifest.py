@@ -48,7 +48,7 @@ class Origin:
 
 
 def path_of(run: Path, epoch: int) -> Path:
-    """Where the manifest of an epoch lies."""
+    """Path of an epoch's manifest: ``manifests/epoch=0001.parquet``."""
     return run / "manifests" / f"epoch={epoch:04d}.parquet"
 
 

@@ -54,5 +54,5 @@ def append_metrics(path: Path, report: EpochReport) -> None:
 
 
 def seconds_spent(out: Path) -> float:
-    """Of all finished epochs, whichever call trained them."""
+    """Wall-clock seconds of all finished epochs, whichever call trained them."""
     return round(sum(sum(parse_json(line)["seconds"].values()) for line in read_metrics(out)), 3)

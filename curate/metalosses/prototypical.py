@@ -51,7 +51,7 @@ class Prototypical:
     def of(
         cls, target: TargetImages, config: MetaConfig, augment: Augment, pretext: Pretext, seed: int
     ) -> Prototypical:
-        """From a configuration; the pretext has no say in it."""
+        """The episodes of a configuration (ways, shots, queries); the pretext is not used."""
         return cls(target, config, augment, seed)
 
     def batch(self, epoch: int, step: int) -> Episode:
@@ -102,7 +102,7 @@ def usable_classes(labels: Tensor, config: MetaConfig) -> list[Tensor]:
 
 
 def episode_notes(members: list[Tensor], ways: int, config: MetaConfig) -> tuple[str, ...]:
-    """What an episode has less of than was asked for."""
+    """Warnings: fewer ways than configured; classes with too few images for a whole episode."""
     notes = (
         [] if ways == config.ways else [f"episodes have {ways} ways, not {config.ways}: the target has no more classes"]
     )

@@ -31,7 +31,7 @@ class SelfSupervised:
     def of(
         cls, target: TargetImages, config: MetaConfig, augment: Augment, pretext: Pretext, seed: int
     ) -> SelfSupervised:
-        """From a configuration; the augmentation is the pretext's."""
+        """The pretext's loss on batches of the configuration's size; views are drawn by the pretext."""
         return cls(target, config, pretext, seed)
 
     def batch(self, epoch: int, step: int) -> Any:
@@ -41,7 +41,7 @@ class SelfSupervised:
         return self.view(self.target.pixels[rows.to(self.target.pixels.device, non_blocking=True)], g)
 
     def shape(self) -> str:
-        """Its size, in words."""
+        """Number of images of a batch, in words."""
         return f"{self.size} images, under the pretext's own loss"
 
     def loss(self, network: Network, batch: Any) -> Tensor:

@@ -228,7 +228,7 @@ def _norm(name: str) -> Callable[[int], nn.Module]:
 
 
 def vae(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Vae:
-    """The VAE; it has no head."""
+    """The paper's VAE of the configuration's image size, hidden and latent units; ``outputs`` is not used."""
     return Vae(images.channels * images.crop**2, config.hidden, config.latent)
 
 

@@ -25,7 +25,7 @@ class Contrast:
 
     @classmethod
     def of(cls, augment: Augment, network: NetworkConfig) -> Contrast:
-        """From a configuration."""
+        """SimCLR at the configuration's temperature."""
         assert network.temperature is not None
         return cls(augment, network.temperature)
 

@@ -30,7 +30,7 @@ class Reconstruction:
 
     @classmethod
     def of(cls, augment: Augment, network: NetworkConfig) -> Reconstruction:
-        """From a configuration, whose network has so many latent units."""
+        """The VAE's loss, with noise of the configuration's number of latent units."""
         return cls(augment, network.latent)
 
     def view(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
@@ -38,7 +38,7 @@ class Reconstruction:
         return self._noisy(self.augment.training(pixels, generator), generator)
 
     def plain_view(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
-        """The same from centre crops."""
+        """The same from centre crops; the noise is drawn all the same."""
         return self._noisy(self.augment.centre(pixels), generator)
 
     def losses(self, network: Network, view: Noisy) -> Tensor:

@@ -21,7 +21,7 @@ class Rotation:
 
     @classmethod
     def of(cls, augment: Augment, network: NetworkConfig) -> Rotation:
-        """From a configuration."""
+        """RotNet; the network's options are not used."""
         return cls(augment)
 
     def view(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -29,7 +29,7 @@ class Rotation:
         return self._turn(self.augment.training(pixels, generator))
 
     def plain_view(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        """The same from centre crops."""
+        """The same from centre crops: nothing is random."""
         return self._turn(self.augment.centre(pixels))
 
     def losses(self, network: Network, view: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Examples:
 
 
 def folder(run: Path, epoch: int) -> Path:
-    """checkpoints/epoch=0001."""
+    """Path of an epoch's checkpoint: ``checkpoints/epoch=0001``."""
     return run / "checkpoints" / f"epoch={epoch:04d}"
 
 

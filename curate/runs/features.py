@@ -44,7 +44,7 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class Choice:
-    """Which features are wanted: ``--encoder`` as it is written, and ``--nets``."""
+    """Which features are computed: ``--encoder`` as it is given, and the networks of the untrained encoder."""
 
     encoder: str = "untrained"
     nets: int = 3
@@ -79,12 +79,12 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Of encoder, preprocessing and what it was calibrated on."""
+        """Twelve hex digits of encoder, preprocessing and calibration store: the name of the features' folder."""
         return feature_files.key_of(self.identity)
 
     @property
     def decoder(self) -> Decoder:
-        """How images are decoded for it."""
+        """The decoder that gives the encoder's image size and channels."""
         return Decoder(self.encoder.size, self.encoder.colour)
 
     def encode(self, pixels: Tensor) -> Floats:

@@ -1,4 +1,4 @@
-"""What can be said of a run before torch is loaded and anything is read: its options, and that its inputs are there."""
+"""Checks of a run that need neither torch nor its data: its options, and that its inputs are there."""
 
 from __future__ import annotations
 

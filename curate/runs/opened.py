@@ -30,7 +30,7 @@ class Run:
 
     Args:
         path: the run directory.
-        summary: what the call that made it said; None where it was only opened.
+        summary: the result of the call that made it; None where it was only opened.
     """
 
     path: Path
@@ -136,5 +136,5 @@ def open_run(path: str | Path) -> Run:
     >>> run.weights().group_by("kept").aggregate([("mean", "mean")])   # doctest: +SKIP
     """
     run = Run(Path(path))
-    run.record  # noqa: B018  (read now: a wrong path is said here, not at the first question)
+    run.record  # noqa: B018  (read now, so that a wrong path is an error here)
     return run

@@ -53,7 +53,7 @@ def pretrain(
         options: of a run's configuration, by name.
         steps: train for exactly so many, over as many epochs as that takes; None for the configuration's epochs.
             The rate follows them where the schedule is step or cosine, else the epochs.
-        progress: told what happens.
+        progress: called at every step and epoch.
 
     Raises:
         Misuse, ShardError, CurateError: as `curate.runs.run.run`.

@@ -48,7 +48,7 @@ class Chosen(Protocol):
 
 
 def folder(out: Path, generation: int) -> Path:
-    """shards/generation=1."""
+    """Path of a generation of shards: ``shards/generation=1``."""
     return out / "shards" / f"generation={generation}"
 
 

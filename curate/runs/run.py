@@ -62,7 +62,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
     Args:
         config: what to do; `curate.config.schema.from_options` makes one.
         out: the run directory, new or of the same run.
-        progress: told what happens; None for silence.
+        progress: called at every step and epoch; None for silence.
 
     Raises:
         Misuse: ``out`` lies in the store or the target, or the configuration cannot be meant.
@@ -112,7 +112,7 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) 
         out: the run directory, locked.
         run_id: its own.
         epoch: from 1.
-        progress: told what happens.
+        progress: called at every step and epoch.
 
     Raises:
         As `run`.

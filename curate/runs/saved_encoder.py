@@ -41,7 +41,7 @@ class SavedEncoder:
         }
 
     def calibrate(self, images: Iterator[Tensor]) -> None:
-        """Nothing: it was trained."""
+        """Does nothing: a trained network needs no calibration."""
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Floats:

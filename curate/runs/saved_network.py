@@ -33,7 +33,7 @@ _GARBLED = (RuntimeError, EOFError, ValueError, LookupError, TypeError, Attribut
 
 @dataclass(frozen=True)
 class Backbone:
-    """A network in evaluation mode, and what its input is normalised with."""
+    """A trained network in evaluation mode, and the mean and deviation that its input is normalised with."""
 
     network: TappedNetwork
     augment: Augment

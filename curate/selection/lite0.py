@@ -46,7 +46,7 @@ class Lite0:
         self.network.to(inputs.device).eval()
 
     def calibrate(self, images: Iterator[Tensor]) -> None:
-        """Nothing: it was trained."""
+        """Does nothing: a trained network needs no calibration."""
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Floats:
@@ -83,7 +83,7 @@ class Network(nn.Module):
         self._fc = nn.Linear(FEATURES, 1000)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The average of the last map."""
+        """Features, float32, shape (k, 1280): the average of the last map."""
         x = (pixels.float() - 127) / 128
         x = F.relu6(self._bn0(_same(self._conv_stem, x)))
         for block in self._blocks:

@@ -27,7 +27,7 @@ class Pixels:
         self.identity: dict[str, Any] = {"size": SIZE, "side": SIDE}
 
     def calibrate(self, images: Iterator[Tensor]) -> None:
-        """Takes nothing."""
+        """Does nothing: pixels need no calibration."""
 
     def __call__(self, pixels: Tensor) -> Floats:
         """As `curate.selection.base.Encoder`."""

@@ -40,7 +40,7 @@ class Torchvision:
         _last_linear(network, name).register_forward_pre_hook(lambda _, inputs: self.found.append(inputs[0]))
 
     def calibrate(self, images: Iterator[Tensor]) -> None:
-        """Nothing: it was trained."""
+        """Does nothing: a trained network needs no calibration."""
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor) -> Floats:

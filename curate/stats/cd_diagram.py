@@ -41,7 +41,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Bar:
-    """A clique's line, in inches."""
+    """The bar of a group of methods that are not told apart: its ends and height, in inches."""
 
     left: float
     right: float

@@ -30,7 +30,7 @@ LEAST_ALPHA = 1e-10
 
 @dataclass(frozen=True)
 class Friedman:
-    """chi2, corrected for ties, and its p."""
+    """Friedman's statistic, corrected for ties, and its p by chi-squared with k - 1 degrees of freedom."""
 
     chi2: float
     p: float
@@ -38,7 +38,7 @@ class Friedman:
 
 @dataclass(frozen=True)
 class ImanDavenport:
-    """F, None where it is infinite (every data set ranks the methods alike), and its p."""
+    """Iman and Davenport's F (1980) and its p; F is None where infinite: every data set ranks the methods alike."""
 
     f: float | None
     p: float

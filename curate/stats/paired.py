@@ -36,8 +36,8 @@ class Estimate:
     images: int
 
     @property
-    def told(self) -> bool:
-        """Whether the interval leaves 0 out."""
+    def differs(self) -> bool:
+        """Whether the 95 % interval excludes 0."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
 
@@ -69,7 +69,7 @@ def difference(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Estimate:
     """`estimate` of ours less theirs, taken image by image and seed by seed.
 
     Args:
-        ours, theirs: a row a seed, a column a test image, in [0, 1]: whether, or how often, it was told right.
+        ours, theirs: a row a seed, a column a test image, in [0, 1]: whether, or in what share of the draws, it was classified correctly.
 
     Raises:
         CurateError: they are not of the same seeds and images.
@@ -86,7 +86,7 @@ def words(found: Estimate) -> str:
     >>> words(Estimate(1.5, 1.0, 3, 100)), words(Estimate(1.5, 2.0, 3, 100)), words(Estimate(1.5, None, 1, 1))
     ('better', 'not told apart', 'not told apart')
     """
-    if not found.told:
+    if not found.differs:
         return "not told apart"
     return "better" if found.mean > 0 else "worse"
 

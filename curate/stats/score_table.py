@@ -159,7 +159,7 @@ def _separator(text: str) -> str:
 
 
 def _metric(sheet: _Sheet, others: set[int], chosen: str | None) -> int:
-    """Place of the column of scores."""
+    """Index of the column of scores."""
     metrics = [name for place, name in enumerate(sheet.header) if place not in others]
     known = ", ".join(metrics) or "none"
     if chosen is None and len(metrics) != 1:

@@ -99,7 +99,7 @@ class Totals:
 
     @classmethod
     def fresh(cls, device: torch.device) -> Totals:
-        """Zero."""
+        """Sums of no steps."""
         sums = torch.zeros(5, dtype=torch.float64, device=device)
         return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), torch.zeros((), device=device))
 

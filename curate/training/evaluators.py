@@ -70,26 +70,26 @@ class Graph:
 
     @property
     def loss(self) -> Tensor:
-        """The value of a target pass."""
+        """M, a scalar: the value of a target pass."""
         return self.value
 
     @property
     def losses(self) -> Tensor:
-        """The values of a source pass."""
+        """L_i, shape (k,): the values of a source pass."""
         return self.value
 
     def gradient(self, weights: Tensor | None = None) -> Parameters:
-        """By one backward pass, which frees the graph."""
+        """The gradient by one backward pass, which frees the graph; of a source pass weighted by ``weights`` (k,)."""
         value = self.value if weights is None else (weights * self.value).sum() / len(weights)
         return lookahead.gradient(value, self.theta)
 
     def along(self, direction: Parameters) -> Tensor:
-        """By one tangent at the same parameters, batch and noise."""
+        """<direction, grad L_i> for every i, shape (k,), by one tangent at the same parameters, batch and noise."""
         assert self.tangent is not None
         return self.tangent(direction)
 
     def along_target(self, target: TargetPass) -> Tensor:
-        """Along its gradient."""
+        """<grad M, grad L_i> for every i, shape (k,): `along` the target's gradient."""
         return self.along(target.gradient())
 
 

@@ -133,11 +133,11 @@ class TapedSource:
         return parameter_gradient(self.factors, self.theta, weights / self.k)
 
     def along(self, direction: Parameters) -> Tensor:
-        """By what each layer gives with the direction in place of its parameters."""
+        """<direction, grad L_i>, shape (k,): from each layer with the direction in place of its parameters."""
         return self._summed([contraction(each, _own(each, direction)) for each in self.factors])
 
     def along_target(self, target: TapedTarget) -> Tensor:
-        """By pairs of rows where a layer is small enough for that, else as `along` its part of grad M."""
+        """<grad M, grad L_i>, shape (k,), layer by layer: by pairs of rows where that is cheaper, else as `along`."""
         theirs = {each.name: each for each in target.factors}
         once = len(theirs) == len(target.factors) and len({each.name for each in self.factors}) == len(self.factors)
         if not once:  # a layer that is visited twice has products across its visits

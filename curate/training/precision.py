@@ -1,4 +1,4 @@
-"""Which arithmetic a CUDA run may use: the fastest whose meta-gradient agrees with float32's, measured and said.
+"""Which arithmetic a CUDA run may use: the fastest whose meta-gradient agrees with float32's, as measured.
 
 The plain and the meta forward may run under bf16 autocast, their products in TF32; the tangent is float32 or TF32,
 never bf16. On the CPU everything is float32.

@@ -42,7 +42,7 @@ class Signal:
 
     @classmethod
     def fresh(cls, device: torch.device) -> Signal:
-        """Before the first step."""
+        """The running quantities before the first step: all 0, no mean gradient."""
         square, weight, help_, help_weight, mean_weight = torch.zeros(5, dtype=torch.float64, device=device)
         return cls(square, weight, help_, help_weight, mean_weight)
 

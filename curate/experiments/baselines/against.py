@@ -47,7 +47,7 @@ from shards.store import open_index
 #: What curated shards can be held against, in this order.
 OTHERS = ("raw", "random", "nn", "oracle")
 #: What a folder of a comparison holds first: of which run, on which target, and how verdicts are found: earlier ones
-#: were of rounded accuracies and of rates that followed epochs, which told apart what does not differ.
+#: were of rounded accuracies and of rates that followed epochs, which found differences where there are none.
 RECORD = "comparison.json"
 FORMAT, VERSION, VERDICTS = "comparison", 1, "paired by image, rates by step"
 
@@ -60,7 +60,7 @@ class ComparisonSettings:
         names: of `OTHERS`.
         seeds: trainings of each set.
         epochs: of each training at equal epochs; None for the run's.
-        domain: the target's own in the store, for oracle; None for the one that the run was told.
+        domain: the target's own in the store, for oracle; None for the run's own ``domain``.
         protocol: how networks are scored.
         processes: trainings at a time.
         allow_pipe: whether the run's store may be one that a command makes.
@@ -248,7 +248,7 @@ def store_of(run: Path, config: ReadyConfig) -> Index:
 
 
 def make_subset(workspace: Workspace, cell: Subset) -> Result:
-    """Write the shards of a subset; ``images`` and ``seconds``, the choosing included."""
+    """Write the shards of a subset; returns the number of ``images``, and the ``seconds`` of choosing and writing."""
     started, config = time.perf_counter(), workspace.config
     index = store_of(workspace.run, config)
     to = workspace.out / "shards" / _shards_of(cell.kind, cell.seed)
@@ -274,7 +274,7 @@ def nearest(workspace: Workspace, index: Index, count: int) -> Ints:
 
 
 def train(workspace: Workspace, cell: Training) -> Result:
-    """Pre-train plainly and score: ``right`` by reading, ``images``, ``epochs``, ``steps``, ``seconds``."""
+    """Pre-train with equal weights and score: ``right`` by reading, ``images``, ``epochs``, ``steps``, ``seconds``."""
     own = {"raw": workspace.config.store, "curated": str(workspace.run / "curated")}
     shards = own.get(cell.shards, str(workspace.out / "shards" / cell.shards))
     to = workspace.out / "networks" / cell.folder
@@ -291,7 +291,7 @@ def train(workspace: Workspace, cell: Training) -> Result:
 
 
 def score(workspace: Workspace, cell: Scoring) -> Result:
-    """Score a network: ``right``, reading -> in how large a share of the draws each test image is told."""
+    """Score a network: ``right``, reading -> the share of draws that classify each test image correctly."""
     opened = open_trained(
         workspace.out / "networks" / cell.folder, workspace.target, open_target(workspace.target), workspace.device
     )
@@ -350,7 +350,7 @@ def _beside(settings: ComparisonSettings, cells: dict[str, Training]) -> dict[st
 
 
 def plain_options(config: ReadyConfig) -> dict[str, Any]:
-    """A run's options that a plain training has too, but for its length; a rate that never drops stays so."""
+    """A run's options that the trainings share: images, network, training and pretext, without the length."""
     kinds = (ImageConfig, NetworkConfig, TrainConfig)
     shared = {"pretext", *(item.name for kind in kinds for item in fields(kind))} - {
         "epochs",

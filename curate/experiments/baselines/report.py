@@ -17,7 +17,7 @@ UNTRAINED = ("untrained", "pixels")
 
 
 def cell_name(kind: str, regime: str, seed: int) -> str:
-    """Of a training: curated-epochs-0; of what is not trained: pixels-0."""
+    """Name of a cell: of a training ``curated-epochs-0``, of what is not trained ``pixels-0``."""
     return f"{kind}-{seed}" if kind in UNTRAINED else f"{kind}-{regime}-{seed}"
 
 
@@ -81,7 +81,7 @@ def costs(kind: str, cells: Sequence[Result], subsets: Mapping[str, Result], cur
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """against.json for people."""
+    """The page against.md, Markdown, from what against.json holds."""
     images = next(iter(record["interval"][next(iter(record["steps"]))].values()))["images"]
     opening = (
         f"{record['kept']:,} of {record['store']:,} images were kept. Accuracy of logistic regression on {images:,} "
@@ -95,7 +95,7 @@ def page(record: Mapping[str, Any]) -> str:
 
 
 def sheet(record: Mapping[str, Any], regime: str, reading: str) -> Sheet:
-    """A line a set, and what follows for the curated one."""
+    """The table of one regime and reading: accuracies, differences and costs, a row a set; verdicts as its notes."""
     found, rows = record["readings"][reading], []
     for kind, interval in found["interval"][regime].items():
         seconds, less = record["seconds"][regime].get(kind, {}), found["difference"][regime].get(kind)

@@ -21,7 +21,7 @@ from shards.shuffle import permutation
 
 @dataclass(frozen=True)
 class Trial:
-    """One pre-training and its score."""
+    """A pre-training's summary, and the evaluation of its network."""
 
     trained: PretrainSummary
     scored: Evaluation
@@ -57,7 +57,7 @@ def accuracy(trials: list[Trial]) -> tuple[float, float]:
 
 
 def loss(trials: list[Trial]) -> float:
-    """Mean pretext loss of the last epochs: how much the task had left to teach."""
+    """Mean pretext loss of the trainings' last epochs."""
     return float(np.mean([trial.trained.loss for trial in trials]))
 
 
@@ -73,7 +73,7 @@ def random_subset(index: Index, size: int, seed: int, out: Path) -> Path:
 
 
 def subset(index: Index, rows: np.ndarray[Any, np.dtype[np.int64]], out: Path) -> Path:
-    """Shards of these rows of a store."""
+    """Rewrite these rows (int64, increasing) of a store into shards in ``out``; returns the folder."""
     chosen = index.table.select(["shard", "key"]).take(pa.array(rows)).append_column("row", pa.array(rows))
     rewrite(index, chosen, out, options=RewriteOptions(workers=1))
     return out

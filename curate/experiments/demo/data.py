@@ -37,7 +37,12 @@ Picture = npt.NDArray[np.uint8]
 
 
 def pack(out: Path, seed: int, patches: int = PATCHES) -> None:
-    """Write ``out``/source, ``out``/target and ``out``/domains.parquet, each once."""
+    """Write ``out``/source, ``out``/target and ``out``/domains.parquet, unless they are there.
+
+    Args:
+        seed: of which digits are the store's, of the patches and of the order.
+        patches: number of photograph patches in the store.
+    """
     digits = load_digits()
     places = np.arange(len(digits.target))
     rest, source = train_test_split(places, test_size=DIGITS, random_state=seed, stratify=digits.target)

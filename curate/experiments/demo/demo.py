@@ -105,7 +105,7 @@ SETS = ("raw", "random", "curated", "in_domain")
 
 @dataclass(frozen=True)
 class Training:
-    """A cell: a plain training on a set, and its scores."""
+    """A cell: a pre-training with equal weights on a shard set, and the scores of its network."""
 
     shards: str
     seed: int
@@ -124,14 +124,14 @@ class Weighing:
 
 @dataclass(frozen=True)
 class Scoring:
-    """A cell: what no training gives: the network of a seed as it was drawn, or the pixels."""
+    """A cell: the scores of the untrained network of a seed, or of the pixels."""
 
     name: str
     seed: int
 
 
 def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str, Any]:
-    """Run it all in ``out`` and return what results.json says.
+    """Run the demo in ``out``, or what an earlier call left of it; returns what results.json holds.
 
     Args:
         pretext: of the weighing by BDW.
@@ -174,7 +174,7 @@ def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str,
 
 
 class Clock:
-    """Seconds that have passed by part, and those of this process's processor."""
+    """Wall-clock seconds and this process's CPU seconds of each part of the demo."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -182,20 +182,20 @@ class Clock:
         self._last = time.perf_counter(), time.process_time()
 
     def lap(self, part: str) -> None:
-        """End a part."""
+        """Record the seconds since the last call as those of ``part``."""
         now = time.perf_counter(), time.process_time()
         self.seconds[part], self.cpu[part] = (round(b - a, 2) for a, b in zip(self._last, now))
         self._last = now
 
 
 def select(out: Path, options: dict[str, Any], name: str, seed: int, progress: Progress | None = None) -> None:
-    """A run on the store, in ``out``/NAME."""
+    """Run ``curate run`` on the demo's store and target with ``options``, in ``out``/NAME."""
     where = {"store": str(out / "source"), "target": str(out / "target"), "seed": seed, "workers": 0}
     run(from_options(options | where), out / name, progress)
 
 
 def prove(curated: Path, index: shard_index.Index) -> None:
-    """Hold the curated shards against the store.
+    """Verify the curated shards against the store.
 
     Raises:
         CurateError: a fault, the first one named.
@@ -206,7 +206,7 @@ def prove(curated: Path, index: shard_index.Index) -> None:
 
 
 def subsets(out: Path, index: shard_index.Index, chosen: pa.Table, seed: int) -> None:
-    """What the curated shards are compared with: as many random images, others for each seed, and all digits."""
+    """Write the shard sets for comparison: as many random images as were kept, one set a seed, and all digits."""
     kept = int(np.count_nonzero(chosen["kept"]))
     digits = np.flatnonzero(data.domains_of(out, index.table["key"]) == "digit")
     for number in range(SEEDS):
@@ -217,7 +217,7 @@ def subsets(out: Path, index: shard_index.Index, chosen: pa.Table, seed: int) ->
 
 
 def compute(out: Path, pretext: str, seed: int) -> dict[str, Result]:
-    """Every set with every seed, BDW by both rules, two cells at a time; then what stands beside them."""
+    """Results of all cells: every set and seed and BDW by both rules, two at a time; then what is not trained."""
     belief = BELIEF[pretext] | {"pretext": pretext}
     cells: dict[str, Training | Weighing] = {
         f"{name}-{number}": Training(name, number, STEPS, PRETRAIN) for number in range(SEEDS) for name in SETS
@@ -242,7 +242,7 @@ def work(out: Path, cell: Training | Weighing) -> Result:
 
 
 def train(out: Path, cell: Training) -> Result:
-    """Pre-train plainly and score: ``right`` by tap, ``loss``."""
+    """Pre-train with equal weights and score: ``right`` by tap, and the last epoch's ``loss``."""
     own = {"raw": "source", "curated": "run/curated", "random": f"random-{cell.seed}"}
     to = out / "pretrain" / f"{cell.shards}-{cell.seed}"
     record = pretrain(str(out / own.get(cell.shards, cell.shards)), to, cell.options | {"seed": cell.seed}, cell.steps)
@@ -250,7 +250,7 @@ def train(out: Path, cell: Training) -> Result:
 
 
 def score(out: Path, cell: Scoring) -> Result:
-    """The same of the network as it was drawn, and of the pixels, which have one tap."""
+    """``right`` by tap of the untrained network, or of the pixels, which have one tap."""
     taps = TAPS if cell.name == "untrained" else (PIXELS,) * len(TAPS)
     return {"right": _right(out, out / "pretrain" / f"raw-{cell.seed}", taps, 0)}
 
@@ -287,7 +287,7 @@ def costs(done: dict[str, Result]) -> dict[str, float]:
 
 
 def table(results: dict[str, Any], out: Path) -> str:
-    """results.json for people, and what to open next."""
+    """The lines that `curate demo` prints: accuracies, who is kept, seconds, and the files to open."""
     seconds, taps = results["cpu_seconds"], results["by_tap"]
     lines = [
         f"{results['source']:,} images, 5 % of them digits; the classifier kept {results['kept']:,}",
@@ -333,7 +333,7 @@ def claim(out: Path, settings: dict[str, Any]) -> None:
 
 
 def by_domain(out: Path, weights: pa.Table) -> dict[str, float]:
-    """How the final weights, of pruned images too, tell digits from patches."""
+    """Shares kept of digits and of patches, and the AUROC of the final weights, those of pruned images included."""
     digit = data.domains_of(out, weights["key"]) == "digit"
     kept = weights["kept"].to_numpy()
     return {
@@ -344,7 +344,7 @@ def by_domain(out: Path, weights: pa.Table) -> dict[str, float]:
 
 
 def figures(out: Path, chosen: pa.Table, believed: pa.Table, index: shard_index.Index) -> None:
-    """The three pictures that a person looks at first: the classifier's weights, BDW's beliefs, and who was kept."""
+    """Write the three figures: scores by domain, BDW's beliefs, and thirty images each of kept and pruned."""
     mean, domain = chosen["mean"].to_numpy(), data.domains_of(out, chosen["key"])
     kept, rows = chosen["kept"].to_numpy(), chosen["row"].to_numpy()
     plots.histogram_of_means(out / "weights-by-domain.png", mean, domain, round(float(mean[kept].min()), 3), "score")
@@ -361,4 +361,4 @@ def _some(index: shard_index.Index, rows: npt.NDArray[np.int64], means: npt.NDAr
     by_row = np.sort(chosen)
     store = ImageStore(ShardView.whole(index), Decoder(data.SIDE, "grey"), 0, 0, torch.device("cpu"))
     pixels = dict(zip(by_row.tolist(), (x for batch in store.sample(rows[by_row]) for x in batch.squeeze(1).numpy())))
-    return plots.Pictures([pixels[place] for place in chosen.tolist()], means[chosen])
+    return plots.Pictures([pixels[row] for row in chosen.tolist()], means[chosen])

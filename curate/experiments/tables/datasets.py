@@ -62,7 +62,7 @@ class DataSet:
 
     @property
     def name(self) -> str:
-        """Of the target."""
+        """Name of the target domain."""
         return self.domain.name
 
 

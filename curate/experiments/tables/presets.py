@@ -18,7 +18,7 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table3Grid:
-    """What table 3 varies; every combination is run."""
+    """The values of eta, rho and lambda in table 3; every combination is run."""
 
     etas: tuple[float, ...] = (10.0, 100.0)
     rhos: tuple[float, ...] = (0.5, 0.9)
@@ -115,7 +115,7 @@ def of(name: str) -> Scale:
 
 
 def training_options(scale: Scale, domain: Domain) -> Options:
-    """What every method's run on the domain's source has in common, but the episodes."""
+    """Options that the runs of all methods on a domain's source share, without the episodes."""
     own = scale.stl10 if domain.stl10 else scale.decathlon
     return {"pretext": "rotation", "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4, **scale.training, **own}
 
@@ -128,5 +128,5 @@ def episode_options(scale: Scale, domain: Domain) -> Options:
 
 
 def tap(scale: Scale, domain: Domain) -> str:
-    """Where logistic regression takes its features."""
+    """The tap at which logistic regression takes its features."""
     return scale.taps[domain.stl10]

@@ -54,5 +54,5 @@ def of(name: str) -> Domain:
 
 
 def labelled(name: str) -> int:
-    """Images of train and val together in the target of that name."""
+    """The number of images in train and val together of the target of that name."""
     return of(name).labelled

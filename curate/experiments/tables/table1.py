@@ -130,7 +130,7 @@ def table1(
 
 
 def common() -> Options:
-    """What all methods share."""
+    """Options that the runs of all methods share."""
     return {"pretext": "reconstruction", "meta_loss": "self-supervised", "target_batch": TARGET_BATCH}
 
 

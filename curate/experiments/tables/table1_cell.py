@@ -71,7 +71,7 @@ class Cell:
 
 @dataclass
 class Started:
-    """A run that is open."""
+    """A method's run whose folder is locked: its job, the epochs done, and why it stopped early, if it did."""
 
     job: Job
     out: Path
@@ -103,7 +103,7 @@ def run_cell(data: Path, runs: Path, cell: Cell) -> Result:
 
 
 def train(folder: Path, cell: Cell) -> dict[str, str]:
-    """An epoch of each method in turn, up to the cell's epochs; what each said that stopped early, by method."""
+    """Train an epoch of each method in turn, up to the cell's epochs; returns why methods stopped early, by method."""
     with ExitStack() as stack:
         runs = {name: stack.enter_context(started(folder, cell, name)) for name in cell.methods}
         decode_once([each.job for each in runs.values()])
@@ -131,7 +131,7 @@ def started(folder: Path, cell: Cell, name: str) -> Iterator[Started]:
 
 
 def decode_once(jobs: list[Job]) -> None:
-    """One store of decoded images for all runs: they read the same shards."""
+    """Let all runs share one cache of decoded images, as they read the same shards."""
     shared = jobs[0].images
     for _ in shared.batches(np.arange(len(jobs[0].index)), SCORED_AT_ONCE):
         pass
@@ -140,7 +140,7 @@ def decode_once(jobs: list[Job]) -> None:
 
 
 def go_on(run: Started, epoch: int) -> None:
-    """One more epoch; a run that prunes all it has ends there, and says so."""
+    """Train one more epoch; a run that would prune everything stops there and records the error's text."""
     try:
         one_epoch(run.job, run.out, run.run_id, epoch, NullProgress())
     except NothingLeft as end:
@@ -148,7 +148,7 @@ def go_on(run: Started, epoch: int) -> None:
 
 
 def score(run: Path, data: Path, cell: Cell) -> Result:
-    """The losses of every epoch's network, what its training took, and what became of each domain."""
+    """Val and test loss after every epoch, steps, images and seconds so far, and the share kept of each domain."""
     config = provenance.read_config(run)
     network, losses = network_of(config), scorer(data, config)
     curve: dict[str, list[float]] = {name: [] for name in ("val", "test", "steps", "images", "cpu", "wall")}
@@ -188,12 +188,12 @@ def by_domain(run: Path, cell: Cell) -> Result:
     kept = np.zeros(len(recorded.codes), dtype=np.bool_)
     kept[table["row"].to_numpy()[table["kept"].to_numpy()]] = True
     mean, own = table["mean"].to_numpy(), recorded.own(cell.own)
-    told = len(mean) == len(own) and mean.min() < mean.max()
+    separable = len(mean) == len(own) and mean.min() < mean.max()
     return {
         "kept": {name: float(kept[recorded.own(name)].mean()) for name in recorded.names},
         "kept_in": float(kept[own].mean()),
         "kept_out": float(kept[~own].mean()),
-        "auroc": float(roc_auc_score(own, mean)) if told else None,
+        "auroc": float(roc_auc_score(own, mean)) if separable else None,
     }
 
 

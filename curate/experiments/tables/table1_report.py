@@ -56,7 +56,7 @@ def results(found: Mapping[str, Result], cells: Mapping[str, Cell], scale: str) 
 
 
 def summary(run: Result) -> Result:
-    """One method's run in one line."""
+    """The numbers of one run: test loss at the epoch with the least val loss; seconds and images of the whole run."""
     curve = run["curve"]
     best = selected(curve["val"])
     return {
@@ -71,8 +71,8 @@ def summary(run: Result) -> Result:
 
 
 def selected(val: list[float]) -> int:
-    """The place of the epoch with the least loss on val, the earliest of equals."""
-    return min(range(len(val)), key=lambda place: (val[place], place))
+    """The index of the least val loss, the earliest of equals."""
+    return min(range(len(val)), key=lambda index: (val[index], index))
 
 
 def averaged(rows: list[Result]) -> Result:
@@ -104,7 +104,7 @@ def under_budget(runs: list[Result], methods: list[str], counted: str | None) ->
 
 
 def write(out: Path, record: dict[str, Any]) -> None:
-    """table1.csv and table1.md beside table1.json."""
+    """Write table1.csv and table1.md from what table1.json holds."""
     write_bytes(out / "table1.csv", as_csv(record).encode())
     write_bytes(out / "table1.md", as_markdown(record).encode())
 

@@ -80,7 +80,7 @@ def table2(
 
 
 def settings(scale: Scale, sets: Sequence[DataSet]) -> dict[str, Any]:
-    """What was run, and on what."""
+    """The settings and the data sets of table2.json."""
     return {
         "unit": "per cent",
         "settings": {key: value for key, value in asdict(scale).items() if key not in ("few", "table3")},
@@ -105,14 +105,14 @@ def results(trials: Sequence[Trial], found: Mapping[str, Result]) -> dict[str, A
 
 
 def columns(rows: Mapping[str, Mapping[str, Result]]) -> dict[str, Any]:
-    """From what was found by method and data set to each number by method and data set."""
+    """The same results with the number first: number -> method -> data set -> value."""
     return {
         key: {method: {name: one[key] for name, one in row.items()} for method, row in rows.items()} for key in NUMBERS
     }
 
 
 def standing(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """What follows from the accuracies, by protocol."""
+    """Means, mean ranks, tests and decathlon points of the accuracies, by protocol."""
     compared = {protocol: ranking.compared(scores[protocol]) for protocol in PROTOCOLS}
     return {
         "average": {protocol: ranking.averages(scores[protocol]) for protocol in PROTOCOLS},

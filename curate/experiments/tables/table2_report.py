@@ -28,7 +28,7 @@ SPENT = ("training", "cpu", "logistic", "finetuned")
 
 
 def write(out: Path, record: Mapping[str, Any]) -> None:
-    """table2.md, .tex and .csv beside table2.json, and the authors' configuration in extras.csv where it was run."""
+    """Write table2.md, .tex and .csv, and the authors' configuration to extras.csv where it was run."""
     pages = sheets(record)
     write_bytes(out / "table2.md", markdown(f"Table 2 at {record['scale']} scale", opening(record), pages).encode())
     write_bytes(out / "table2.tex", latex(pages).encode())
@@ -38,7 +38,7 @@ def write(out: Path, record: Mapping[str, Any]) -> None:
 
 
 def sheets(record: Mapping[str, Any]) -> list[Sheet]:
-    """Both protocols, the paper's numbers, what was pruned, and the seconds."""
+    """The tables in order: both protocols, the paper's numbers, the shares pruned, the seconds."""
     found = [scores_sheet(record, protocol) for protocol in TITLES]
     if not is_full(record):
         found += [printed_sheet(record, protocol) for protocol in TITLES if printed_names(record)]
@@ -46,7 +46,7 @@ def sheets(record: Mapping[str, Any]) -> list[Sheet]:
 
 
 def opening(record: Mapping[str, Any]) -> list[str]:
-    """What the tables are of."""
+    """The opening lines of table2.md: what the numbers are, sizes of the data sets, options of every run."""
     sizes = [
         f"- {name}: {one['train']:,} train, {one['val']:,} val, {one['test']:,} test; source {one['source']}, "
         f"{one['store']:,} images; {'as large as' if one['full'] else 'not of the size of'} the paper's"
@@ -85,7 +85,7 @@ def scores_sheet(record: Mapping[str, Any], protocol: str) -> Sheet:
 
 
 def tests(record: Mapping[str, Any], protocol: str) -> list[str]:
-    """What the tests say, and which data sets they leave out."""
+    """The tests of one protocol in words, and the data sets that they leave out."""
     over = ranking.complete(record[protocol])
     lines = [f"left out of means and ranks: {name}" for name in record["data"] if name not in over]
     comparison = ranking.compared(record[protocol])
@@ -117,7 +117,7 @@ def printed_names(record: Mapping[str, Any]) -> list[str]:
 
 
 def is_full(record: Mapping[str, Any]) -> bool:
-    """Whether ours can be held against the paper's."""
+    """Whether scale, store and targets are the paper's, so that the accuracies are comparable."""
     names = printed_names(record)
     return record["scale"] == "paper" and bool(names) and all(record["data"][name]["full"] for name in names)
 
@@ -140,7 +140,7 @@ def pruned_sheet(record: Mapping[str, Any]) -> Sheet:
 
 
 def seconds_sheet(record: Mapping[str, Any], part: str) -> Sheet:
-    """Seconds of one part of the work."""
+    """The table of the seconds of one part of the work, by method and data set."""
     titles = {
         "training": "Seconds of training (of a network with uniform weights once a source)",
         "cpu": "Seconds of processor time of the training's steps",

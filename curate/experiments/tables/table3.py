@@ -20,7 +20,7 @@ from curate.experiments.tables.table2 import settings
 from curate.experiments.tables.trials import AUTHORS, Trial, outside, run_trials
 from shards.io.json_files import json_bytes, parse_json, write_json
 
-#: What is said of a row's run, beside its name and its constants.
+#: The numbers of a row, beside its name and its constants.
 NUMBERS = ("finetuned", "logistic", "pruned", "epoch", "epochs", "stopped", "converged", "fine_tuning")
 
 

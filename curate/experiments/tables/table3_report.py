@@ -16,7 +16,7 @@ PRINTED = ("finetuned", "pruned", "seconds")
 
 
 def write(out: Path, record: Mapping[str, Any]) -> None:
-    """table3.md, .tex and .csv beside table3.json."""
+    """Write table3.md, .tex and .csv from what table3.json holds."""
     pages = [results_sheet(record), seconds_sheet(record)]
     write_bytes(out / "table3.md", markdown(f"Table 3 at {record['scale']} scale", opening(record), pages).encode())
     write_bytes(out / "table3.tex", latex(pages).encode())
@@ -24,7 +24,7 @@ def write(out: Path, record: Mapping[str, Any]) -> None:
 
 
 def opening(record: Mapping[str, Any]) -> list[str]:
-    """What the table is of."""
+    """The opening lines of table3.md: sizes of the data set, what the numbers are, options of every run."""
     one = record["data"][record["set"]]
     options = ", ".join(f"{key} {value}" for key, value in record["settings"]["training"].items())
     return [
@@ -37,7 +37,7 @@ def opening(record: Mapping[str, Any]) -> list[str]:
 
 
 def is_full(record: Mapping[str, Any]) -> bool:
-    """Whether ours can be held against the paper's."""
+    """Whether scale, store and target are the paper's, so that the accuracies are comparable."""
     return bool(record["scale"] == "paper" and record["set"] == "stl10" and record["data"]["stl10"]["full"])
 
 
@@ -62,7 +62,7 @@ def results_sheet(record: Mapping[str, Any]) -> Sheet:
 
 
 def seconds_sheet(record: Mapping[str, Any]) -> Sheet:
-    """A line a run: where its time went."""
+    """The table of seconds by stage, a line a run."""
     header = ("method", "eta", "rho", "lambda", "training", "processor time of its steps", "logistic", "fine-tuning")
     rows = (
         (named(row), *constants(row), *(number(row["seconds"].get(part)) for part in SPENT)) for row in record["rows"]
@@ -71,7 +71,7 @@ def seconds_sheet(record: Mapping[str, Any]) -> Sheet:
 
 
 def csv_of(record: Mapping[str, Any]) -> str:
-    """A line a run."""
+    """table3.csv: a line a run, with its constants and every number."""
     lines = [
         [
             *(row[name] for name in ("row", "method", *CONSTANTS, *COLUMNS)),
@@ -85,7 +85,7 @@ def csv_of(record: Mapping[str, Any]) -> str:
 
 
 def named(row: Mapping[str, Any]) -> str:
-    """A row's method, the authors' configuration told apart."""
+    """The method of a row as it is shown; the authors' own configuration is marked."""
     return str(row["row"] if row["row"].endswith("authors") else row["method"])
 
 

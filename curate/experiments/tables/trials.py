@@ -57,12 +57,12 @@ class Trial:
 
     @property
     def training(self) -> str:
-        """Name of its training; the same for all targets of a source where the method looks at none."""
+        """Name of the cell that trains it; the same for all targets of a source where the method uses no target."""
         return f"{self.name}-{self.data.source if not METHODS.spec(self.method).needs_target else self.data.name}"
 
     @property
     def scoring(self) -> str:
-        """Name of its scoring."""
+        """Name of the cell that scores it."""
         return f"{self.name}-{self.data.name}"
 
 
@@ -218,7 +218,7 @@ def outside(found: Result, data: DataSet) -> float | None:
 
 
 def per_cent(share: float | np.floating[Any]) -> float:
-    """A share as it stands in the tables: per cent, two decimals."""
+    """A share in [0, 1] as per cent with two decimals."""
     return round(100 * float(share), 2)
 
 
@@ -240,7 +240,7 @@ def scoring_of(trial: Trial, scale: Scale, seed: int) -> Scoring:
 
 
 def in_turn(names: Iterable[str], devices: Sequence[str]) -> dict[str, str]:
-    """A device for each cell."""
+    """A device for each cell, taken in turn."""
     return {name: devices[position % len(devices)] for position, name in enumerate(names)}
 
 
