@@ -69,7 +69,7 @@ def difference(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> Estimate:
     """`estimate` of ours less theirs, taken image by image and seed by seed.
 
     Args:
-        ours, theirs: a row a seed, a column a test image, in [0, 1]: whether, or in what share of the draws, it was classified correctly.
+        ours, theirs: shape (seeds, test images), in [0, 1]: the share of draws that classify the image correctly.
 
     Raises:
         CurateError: they are not of the same seeds and images.
