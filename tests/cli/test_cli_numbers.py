@@ -28,6 +28,7 @@ REQUIRED = {
     "pack stl10": ["folder", "--out", "out"],
     "pretrain": ["--store", "folder", "--out", "out"],
     "prune": ["folder", "--out", "out"],
+    "reproduce pays": ["--data", "folder", "--out", "out"],
     "reproduce table1": ["--data", "folder", "--out", "out"],
     "features": ["folder"],
     "reproduce table2": ["--data", "folder", "--out", "out"],
