@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 
 from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
-from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, to_options
+from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, recorded, to_options
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
@@ -31,22 +31,24 @@ _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", 
 def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     """What the id is a hash of: every option that may change a byte, and the two fingerprints.
 
-    An option that later releases added is left out at its default, so that a run keeps its id.
+    An option that later releases added is left out where it is as in every run before, so that a run keeps its id.
     """
     machine = {field.name for field in fields(MachineConfig)}
+    paths = (*_PATHS, "prior") if config.belief.prior_key else _PATHS
     later = _later()
     options = {
         name: value
         for name, value in to_options(config).items()
-        if name not in machine and name not in _PATHS and not (name in later and later[name] == value)
+        if name not in machine and name not in paths and not (name in later and later[name] == value)
     }
     return {"options": options, "store": store, "target": target}
 
 
 def _later() -> dict[str, Any]:
-    """The options that later releases added, and their defaults."""
+    """The options that later releases added, and what every run before had: mostly their defaults."""
     kinds = (RunConfig, *GROUPS.values())
-    return {item.name: item.default for kind in kinds for item in fields(kind) if item.metadata.get("later")}
+    later = [item for kind in kinds for item in fields(kind) if item.metadata.get("later")]
+    return {item.name: item.metadata.get("before", item.default) for item in later}
 
 
 class RunRecord(TypedDict):
@@ -127,7 +129,7 @@ def config_of(record: dict[str, Any], run: Path) -> ReadyConfig:
 
 def _resolved_of(record: dict[str, Any], run: Path) -> ResolvedConfig:
     try:
-        return resolve(from_options(record["configuration"]), labelled=True)
+        return resolve(from_options(recorded(record["configuration"])), labelled=True)
     except Misuse as error:
         raise CurateError(f"{run / 'run.json'}: {error}; restore it, or use the release that wrote it") from error
 

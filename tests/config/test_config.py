@@ -102,6 +102,9 @@ def test_paper_mode_switches_every_option_of_ours_off():
         "meta_momentum": 0.0,
         "expected_gradient": False,
         "warmup": 0,
+        "prior": "uniform",
+        "prior_strength": 4.0,
+        "prior_key": "",
     }
 
 
