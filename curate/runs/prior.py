@@ -39,15 +39,15 @@ def named(job: Job) -> Job:
     Raises:
         CurateError, Misuse: the encoder or the file cannot be used.
     """
-    config = job.config
-    if config.belief.prior == "uniform":
-        return job
+    config, of_features, of_file = job.config, "", ""
     if config.belief.prior in SELECTORS:
         source = scored.source_of(config, job.index)
-        chosen = replace(config.selection, encoder_key=f"{source.name}-{source.key}")
-        config = replace(config, selection=chosen)
-    else:
-        config = replace(config, belief=replace(config.belief, prior_key=_digest(_given(job))))
+        of_features = f"{source.name}-{source.key}"
+    elif config.belief.prior != "uniform":
+        of_file = _digest(_given(job))
+    # Of a run.json that is repeated with another prior, the keys of its own may be here still.
+    chosen, belief = replace(config.selection, encoder_key=of_features), replace(config.belief, prior_key=of_file)
+    config = replace(config, selection=chosen, belief=belief)
     return replace(job, config=config, setup=replace(job.setup, config=config))
 
 
