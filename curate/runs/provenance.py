@@ -11,7 +11,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -34,12 +34,14 @@ def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     An option that later releases added is left out where it is as in every run before, so that a run keeps its id.
     """
     machine = {field.name for field in fields(MachineConfig)}
-    paths = (*_PATHS, "prior") if config.belief.prior_key else _PATHS
+    belief = config.belief
+    if belief.prior_key:  # what the file says stands for where it lies
+        config = replace(config, belief=replace(belief, prior=f"file {belief.prior_key}", prior_key=""))
     later = _later()
     options = {
         name: value
         for name, value in to_options(config).items()
-        if name not in machine and name not in paths and not (name in later and later[name] == value)
+        if name not in machine and name not in _PATHS and not (name in later and later[name] == value)
     }
     return {"options": options, "store": store, "target": target}
 
@@ -147,8 +149,9 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
         RunMismatch: the configuration, the store or the target differ; both values are shown.
     """
     held = _resolved_of(record, run)
-    old, new = to_options(held), who["options"]
-    left_out = {name: value for name, value in _later().items() if name in identity(held, "", "")["options"]}
+    known = identity(held, "", "")["options"]
+    old, new = to_options(held) | known, who["options"]
+    left_out = {name: value for name, value in _later().items() if name in known}
     new = left_out | new
     changed = {name: (old[name], value) for name, value in new.items() if _plain(old[name]) != _plain(value)}
     if old["epochs"] < new["epochs"]:

@@ -232,7 +232,7 @@ def test_a_run_goes_on_with_its_prior_where_none_is_named(data, chosen, tmp_path
     begun = go(data, tmp_path / "run", prior=str(chosen), **asked)
     assert go(data, tmp_path / "run", prior=None, nets=3).run_id == begun.run_id
     assert len(toyset.metrics(tmp_path / "run")) == 2
-    with pytest.raises(RunMismatch, match="--prior was .*, is uniform"):
+    with pytest.raises(RunMismatch, match=r"--prior was file [0-9a-f]{16}, is uniform;"):
         go(data, tmp_path / "run", prior="uniform", nets=3)
 
 
@@ -256,7 +256,7 @@ def test_another_prior_is_another_run(data, done, tmp_path):
     go(data, tmp_path / "by-file", prior=str(tmp_path / "one.parquet"), nets=3, epochs=1)
     go(data, tmp_path / "by-file", prior=str(tmp_path / "two.parquet"), nets=3, epochs=1)
     pq.write_table(told.set_column(2, "mean", pa.array(np.full(N, 0.75))), tmp_path / "one.parquet")
-    with pytest.raises(RunMismatch, match="--prior-key was"):
+    with pytest.raises(RunMismatch, match=r"--prior was file [0-9a-f]{16}, is file"):
         go(data, tmp_path / "by-file", prior=str(tmp_path / "one.parquet"), nets=3, epochs=1)
 
 
