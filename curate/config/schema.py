@@ -141,11 +141,11 @@ class BeliefConfig:
     warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
     prior: str | None = option(
         None,
-        "What is believed before epoch 1: uniform, classifier, or a Parquet file or run with mean, or a and b.",
+        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (default: uniform).",
         later=True,
         before="uniform",
     )
-    prior_strength: float = option(4.0, "How many visits a prior counts for: a + b of the Beta.", later=True)
+    prior_strength: float = option(4.0, "a + b of a prior's Beta, where it is told by a mean.", later=True)
     #: Digest of what the file `prior` says of the store, filled in when it is read.
     prior_key: str = field(default="", metadata={"later": True})
 

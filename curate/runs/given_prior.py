@@ -54,11 +54,10 @@ def _read(path: Path) -> pa.Table:
             if (run / "run.json").exists() and ledger.epochs(run):
                 return ledger.final(run).select(["shard", "key", "mean", "a", "b"])
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not files:
-        raise Misuse(f"--prior {path}: holds no Parquet file, and is no run with a ledger")
-    tables = [parquet.read_table(file, "give a whole file") for file in files]
-    held = pa.concat_tables([_columns(file, table) for file, table in zip(files, tables)], promote_options="default")
-    return held
+    if not files or not all(file.is_file() for file in files):
+        raise Misuse(f"--prior {path}: no Parquet file is there, and no run with a ledger; name one")
+    parts = [_columns(file, parquet.read_table(file, "give a whole file")) for file in files]
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def _columns(path: Path, table: pa.Table) -> pa.Table:
