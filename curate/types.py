@@ -48,6 +48,24 @@ class Beliefs:
 
 
 @dataclass(frozen=True)
+class Prior:
+    """What is known of all n images of a store before anything is trained.
+
+    Args:
+        mean: shape (n,), float64, in [0, 1]: how likely an image is worth its place; NaN where nothing is known.
+        kept: shape (n,): a cut that was made on ``mean``, which the pruning rule is to repeat; None for none.
+        cut: the mean at which it was made.
+        a, b: shape (n,), float64, > 0: whole beliefs, which stand as they are; None where only means are known.
+    """
+
+    mean: Reals
+    kept: Mask | None = None
+    cut: float | None = None
+    a: Reals | None = None
+    b: Reals | None = None
+
+
+@dataclass(frozen=True)
 class Stamp:
     """What a ledger partition or a manifest says of the run that made it (stored in the Parquet footer)."""
 

@@ -44,6 +44,7 @@ FAST: dict[str, Any] = {
     "reference": "batch",
     "lam": 0.45,
     "rho": 0.5,
+    "prior": "uniform",
     "workers": 0,
     "device": "cpu",
 }

@@ -56,6 +56,7 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
 def _by(summary: RunSummary) -> str:
     """What the choice rests on."""
     if summary.epochs:
-        return f"after {summary.epochs} epochs"
+        first = f", {int(summary.facts['kept']):,} before the first" if summary.facts else ""
+        return f"after {summary.epochs} epochs{first}"
     facts = ", ".join(f"{name} {value:.4g}" for name, value in summary.facts.items() if name != "kept")
     return f"without training{f' ({facts})' if facts else ''}"

@@ -27,7 +27,8 @@ class MethodSpec:
         factory: called with `curate.methods.base.MethodInputs`; gives a `Method`.
         needs_target: whether it weighs images by a target.
         inputs: what it is made of besides the beliefs' options: ``domain`` (which rows are of the target's own
-            domain), ``distances`` (from each image to the nearest target image).
+            domain), ``distances`` (from each image to the nearest target image), ``prior`` (what is believed before
+            the first epoch; the method is a `curate.methods.base.Informed` then).
         defaults: of options, where they differ from the common ones.
         inapplicable: options that say nothing to it, each group with the one value they may have and the reason.
     """
@@ -47,9 +48,11 @@ class SelectorSpec(MethodSpec):
         factory: is itself the selector, of the form of `curate.selection.base.Selector`.
         needs_target: whether it looks at images at all, and so needs features, too.
         has_own_rule: whether it knows how many to keep; else ``--keep`` says it.
+        gives_prior: whether its score is a probability with a cut, so that ``--prior`` may name it.
     """
 
     has_own_rule: bool
+    gives_prior: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,8 @@ PAPER_SIGNAL: Options = {
 }
 #: The rule as the paper has it.
 PAPER_RULE: Options = {"lam": 0.25, "rho": 0.5}
+#: What is believed before the first epoch, as the paper has it.
+PAPER_PRIOR: Options = {"prior": "uniform", "prior_strength": 4.0}
 _NO_SIGNAL: Options = {**PAPER_SIGNAL, "eta": None}
 _NO_DISTANCES = (
     {
@@ -147,6 +152,8 @@ _NO_SELECTION = (
     {"encoder": "untrained", "nets": 3, "features": "", "keep": 0.0, "encoder_key": ""},
     "only selectors look at features",
 )
+#: Of a method with a prior, which a classifier may give it: it does look at features then.
+_NO_BUDGET = ({"keep": 0.0}, "it prunes by what is believed; `curate prune --keep` takes a budget afterwards")
 _UNTRAINED = (
     (_NO_SIGNAL, "it trains nothing"),
     (PAPER_RULE, "it has a cut of its own; `curate prune` takes thresholds afterwards"),
@@ -158,18 +165,25 @@ METHODS: Registry[MethodSpec] = Registry(
     "curate.methods",
     MethodSpec,
     {
-        "bdw": MethodSpec("curate.methods.bdw:Bdw", inapplicable=(_NO_DISTANCES, _NO_SELECTION)),
+        "bdw": MethodSpec(
+            "curate.methods.bdw:Bdw",
+            inputs=("prior",),
+            defaults={"prior": "uniform"},
+            inapplicable=(_NO_DISTANCES, _NO_BUDGET),
+        ),
         "dw": MethodSpec(
             "curate.methods.dw:Dw",
             # Of the paper's DW neither eta nor its unit is published; these work on its VAE (docs/method.md).
-            defaults={"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0},
+            inputs=("prior",),
+            defaults={"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0, "prior": "uniform"},
             inapplicable=(
+                ({"prior_strength": 4.0}, "a point weight has no strength"),
                 ({"meta_momentum": 0.0}, "the paper's DW has none"),
                 ({"expected_gradient": False}, "a point weight has no distribution to take a mean of"),
                 ({"rho": 0.5}, "a point weight lies above lam or not, no share of it does"),
                 ({"warmup": 0}, "its weights start at 0, so a warm-up would train nothing"),
                 _NO_DISTANCES,
-                _NO_SELECTION,
+                _NO_BUDGET,
             ),
         ),
         "l2rw": MethodSpec(
@@ -224,7 +238,7 @@ SELECTORS: Registry[SelectorSpec] = Registry(
     SelectorSpec,
     {
         "classifier": SelectorSpec(
-            "curate.selection.classifier:classifier", has_own_rule=True, inapplicable=_UNTRAINED
+            "curate.selection.classifier:classifier", has_own_rule=True, gives_prior=True, inapplicable=_UNTRAINED
         ),
         "nearest": SelectorSpec("curate.selection.nearest:nearest", has_own_rule=False, inapplicable=_UNTRAINED),
         "simcore": SelectorSpec("curate.selection.simcore:simcore", has_own_rule=True, inapplicable=_UNTRAINED),

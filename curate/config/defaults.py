@@ -8,6 +8,7 @@ from typing import Any
 from curate.config.catalogue import (
     META_LOSSES,
     NETWORKS,
+    PAPER_PRIOR,
     PRETEXTS,
     SELECTORS,
     MethodSpec,
@@ -29,7 +30,10 @@ def inapplicable(method: str) -> dict[str, tuple[Any, str]]:
     >>> inapplicable("dw")["meta_momentum"]
     (0.0, "the paper's DW has none")
     """
-    groups = method_spec(method).inapplicable
+    spec = method_spec(method)
+    groups = spec.inapplicable
+    if "prior" not in spec.inputs:
+        groups = (*groups, (PAPER_PRIOR, "it has no beliefs to begin with"))
     return {name: (value, reason) for options, reason in groups for name, value in options.items()}
 
 
@@ -40,7 +44,7 @@ def applicable(method: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def paper(method: str) -> dict[str, Any]:
     """Paper mode of a method: `PAPER`, with what the paper leaves open for dw as everywhere here."""
-    return applicable(method, PAPER | dict(method_spec(method).defaults))
+    return applicable(method, PAPER | dict(method_spec(method).defaults) | dict(PAPER_PRIOR))
 
 
 def by_pretext(name: str) -> dict[str, Any]:
@@ -115,11 +119,11 @@ def _defaults(pretext: PretextSpec) -> dict[str, Any]:
 def _fill_belief(config: RunConfig, method: MethodSpec) -> RunConfig:
     """The defaults of how weights move and who is dropped, by method; what says nothing to it at its only value."""
     fixed = {name: value for name, (value, _) in inapplicable(config.method).items()}
-    own = {"lam": 0.25, "eta_scale": "history", "eta": 1.0, **method.defaults, **fixed}
+    own = {"lam": 0.25, "eta_scale": "history", "eta": 1.0, "prior": "uniform", **method.defaults, **fixed}
     own.setdefault("reference", "target" if _compares(config.meta.meta_loss) else "none")
     if config.belief.eta_scale == "raw" and "eta" not in fixed:
         own["eta"] = 10.0
-    return _fill(config, {name: own[name] for name in ("eta_scale", "eta", "reference", "lam")})
+    return _fill(config, {name: own[name] for name in ("eta_scale", "eta", "reference", "lam", "prior")})
 
 
 def _compares(meta_loss: str | None) -> bool:
@@ -158,6 +162,7 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
     named, meta_loss = config.network.network, config.meta.meta_loss
     return [
         *_contrast(config),
+        *_prior(config),
         *_schedule(config.train),
         (
             network.pretext in (None, config.pretext),
@@ -220,6 +225,31 @@ def _contrast(config: ResolvedConfig) -> list[tuple[bool, str]]:
     ]
 
 
+def _prior(config: ResolvedConfig) -> list[tuple[bool, str]]:
+    """Features are looked at by a selector, and where the prior is a selector's."""
+    belief, chosen = config.belief, config.selection
+    looks = config.method in SELECTORS or belief.prior in SELECTORS
+    idle = {"encoder": chosen.encoder == "untrained", "nets": chosen.nets == 3, "features": not chosen.features}
+    return [
+        *(
+            (
+                looks or at_default,
+                f"--{name} {getattr(chosen, name)}: says nothing to --method {config.method} by itself; "
+                "add --prior classifier, or leave it out",
+            )
+            for name, at_default in idle.items()
+        ),
+        (
+            belief.prior not in SELECTORS or SELECTORS.spec(belief.prior).gives_prior,
+            f"--prior {belief.prior}: its score is no probability; give uniform, classifier, or a file",
+        ),
+        (
+            belief.prior != "uniform" or belief.prior_strength == PAPER_PRIOR["prior_strength"],
+            f"--prior-strength {belief.prior_strength:g}: of a prior that is not uniform; leave it out",
+        ),
+    ]
+
+
 def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
     """A rate that follows steps must know how many there are."""
     by_steps = train.schedule != "epoch"
@@ -256,6 +286,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         ("meta_average", belief.meta_average, 0 <= belief.meta_average < 1, "in [0, 1)"),
         ("meta_momentum", belief.meta_momentum, 0 <= belief.meta_momentum < 1, "in [0, 1)"),
         ("warmup", belief.warmup, 0 <= belief.warmup <= 32767, "in 0..32767"),
+        ("prior_strength", belief.prior_strength, 0.1 <= belief.prior_strength <= 100, "in 0.1..100"),
         ("lam", prune.lam, some and prune.lam < 1, rule),
         ("rho", prune.rho, 0 < prune.rho < 1, "between 0 and 1"),
         ("seed", config.seed, 0 <= config.seed < 2**63, "in 0..2^63-1"),

@@ -74,6 +74,7 @@ class ResolvedBelief(BeliefConfig):
 
     eta_scale: str
     reference: str
+    prior: str
 
 
 @dataclass(frozen=True, kw_only=True)

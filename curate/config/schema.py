@@ -16,7 +16,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from curate.config.catalogue import ALL_METHODS, META_LOSSES, NETWORKS, PAPER_RULE, PAPER_SIGNAL, PRETEXTS, method_spec
+from curate.config.catalogue import (
+    ALL_METHODS,
+    META_LOSSES,
+    NETWORKS,
+    PAPER_PRIOR,
+    PAPER_RULE,
+    PAPER_SIGNAL,
+    PRETEXTS,
+    method_spec,
+)
 from curate.errors import Misuse
 from shards.io.json_files import parse_json, version_in
 from shards.io.regular_files import read_regular
@@ -25,7 +34,7 @@ from shards.io.regular_files import read_regular
 RUN_FORMAT, RUN_VERSION = "run", 1
 
 
-def option(default: Any, text: str, choices: Collection[str] = (), *, later: bool = False) -> Any:
+def option(default: Any, text: str, choices: Collection[str] = (), *, later: bool = False, before: Any = None) -> Any:
     """A configuration field.
 
     Args:
@@ -33,9 +42,11 @@ def option(default: Any, text: str, choices: Collection[str] = (), *, later: boo
         text: its help.
         choices: the words it may be, where it is one of a few.
         later: it was added after runs had been made without it: at its default it is no part of a run's id. Such an
-            option needs a default that every earlier run resolves to.
+            option needs a default that every earlier run resolves to, or ``before``.
+        before: what every run had that was made without it, where its default is another.
     """
-    return field(default=default, metadata={"help": text, "choices": choices, "later": later})
+    metadata = {"help": text, "choices": choices, "later": later}
+    return field(default=default, metadata=metadata if before is None else metadata | {"before": before})
 
 
 @dataclass(frozen=True)
@@ -128,6 +139,15 @@ class BeliefConfig:
     meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
     expected_gradient: bool = option(False, "Use the mean of dw/dlog a in place of the draw's.")
     warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
+    prior: str | None = option(
+        None,
+        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (default: uniform).",
+        later=True,
+        before="uniform",
+    )
+    prior_strength: float = option(4.0, "a + b of a prior's Beta, where it is told by a mean.", later=True)
+    #: Digest of what the file `prior` says of the store, filled in when it is read.
+    prior_key: str = field(default="", metadata={"later": True})
 
     @property
     def rate(self) -> float:
@@ -236,7 +256,7 @@ GROUPS: dict[str, type] = {
 
 #: Paper mode (docs/method.md): the paper's constants, and every option of ours off; by method in
 #: `curate.config.defaults.paper`.
-PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE}
+PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE, **PAPER_PRIOR}
 
 
 def from_options(options: dict[str, Any]) -> RunConfig:
@@ -273,6 +293,17 @@ def to_options(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
+def recorded(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a run.json holds; one that is younger than the run is as every run had it then."""
+    before = {
+        item.name: item.metadata["before"]
+        for kind in (RunConfig, *GROUPS.values())
+        for item in fields(kind)
+        if "before" in item.metadata
+    }
+    return before | options
+
+
 def read_options(path: Path) -> dict[str, Any]:
     """Flat options from a TOML or JSON file, by suffix; a run.json gives the run's own.
 
@@ -294,6 +325,7 @@ def read_options(path: Path) -> dict[str, Any]:
         if (version := version_in(found, RUN_FORMAT)) != RUN_VERSION:
             raise Misuse(f"{path}: run.json of version {version}, this release reads {RUN_VERSION}")
         found = found["configuration"]
+        found = recorded(found) if isinstance(found, dict) else found
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
     found = dict(found)

@@ -58,6 +58,11 @@ def epochs(run: Path) -> list[int]:
     return sorted(int(match[1]) for folder in parts if (match := _FOLDER.fullmatch(folder.name)))
 
 
+def has_prior(run: Path) -> bool:
+    """Whether something was believed before the first epoch: the run has a partition of epoch 0."""
+    return path_of(run, 0).exists()
+
+
 def write(
     path: Path,
     beliefs: Beliefs,
@@ -168,14 +173,16 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
         Unfinished: a partition is cut, empty or damaged.
     """
     history = epochs(run)
-    if not history or history != list(range(1, history[-1] + 1)):
+    begun = 0 if has_prior(run) else 1
+    if not history or history != list(range(begun, history[-1] + 1)):
         found = ", ".join(str(epoch) for epoch in history) or "none"
-        raise CurateError(f"{run}: expected a partition of every epoch from 1 on, found {found}; resume the run")
-    if upto is not None and not 1 <= upto <= history[-1]:
-        raise CurateError(f"{run}: has no epoch {upto}, only 1 to {history[-1]}; name one of these")
-    first = read_epoch(run, 1, ["row"])["row"].to_numpy()
+        raise CurateError(f"{run}: expected a partition of every epoch from {begun} on, found {found}; resume the run")
+    if upto is not None and not begun <= upto <= history[-1]:
+        raise CurateError(f"{run}: has no epoch {upto}, only {begun} to {history[-1]}; name one of these")
+    first = read_epoch(run, begun, ["row"])["row"].to_numpy()
     seen = np.zeros(len(first), dtype=np.bool_)
-    parts = [_last_states(run, epoch, first, seen) for epoch in reversed(history[:upto])]
+    last = history[-1] if upto is None else upto
+    parts = [_last_states(run, epoch, first, seen) for epoch in reversed(range(begun, last + 1))]
     return pa.concat_tables(parts).sort_by("row")
 
 
@@ -232,13 +239,13 @@ def _in_order(path: Path, table: pa.Table) -> pa.Table:
 
 
 def _last_states(run: Path, epoch: int, first: Ints, seen: Mask) -> pa.Table:
-    """What no later partition has; marks it as seen, by its place in ``first``, the rows of epoch 1."""
+    """What no later partition has; marks it as seen, by its place in ``first``, the rows of the first."""
     table = read_epoch(run, epoch, SCHEMA.names).select(SCHEMA.names)
     rows, kept = table["row"].to_numpy(), table["kept"].to_numpy()
     strange = ~np.isin(rows, first, assume_unique=True)
     if strange.any():
         row = rows[np.argmax(strange)]
-        raise CurateError(f"{path_of(run, epoch)}: row {row} is not in epoch 1; this ledger is of two runs")
+        raise CurateError(f"{path_of(run, epoch)}: row {row} is not in the first epoch; this ledger is of two runs")
     places = np.searchsorted(first, rows)
     again = seen[places] & ~kept
     if again.any():

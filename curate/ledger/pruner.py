@@ -8,11 +8,13 @@ examples that do not decode: every rule here says False for them, and `decodable
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc, betaincinv
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincinv, expit
 
 from curate.errors import CurateError, Misuse
 from curate.types import Beliefs, Floats, Mask
@@ -58,6 +60,34 @@ def below(beliefs: Beliefs, lam: float) -> Floats | None:
     if beliefs.a is None or beliefs.b is None:
         return None
     return mass_below(beliefs.a, beliefs.b, lam).astype(np.float32)
+
+
+def boundary_mean(lam: float, rho: float, strength: float) -> float:
+    """The mean m at which a Beta of that strength lies on the cut: I_lam(strength m, strength (1 - m)) = rho.
+
+    Beliefs of one strength are kept if and only if their mean is at least this: the mass below ``lam`` falls as the
+    mean rises.
+
+    Args:
+        lam, rho: in (0, 1).
+        strength: a + b, > 0.
+
+    Returns:
+        In (0, 1).
+
+    >>> round(boundary_mean(0.25, 0.25, 2.0), 6)
+    0.5
+    """
+
+    def excess(logit: float) -> float:
+        return float(betainc(strength * expit(logit), strength * expit(-logit), lam)) - rho
+
+    return float(expit(brentq(excess, -35, 35, xtol=1e-13, rtol=1e-14)))
+
+
+def informed(beliefs: Beliefs) -> Beliefs:
+    """The same beliefs, each judged by `keep` and `grid`: what a run knew before its first epoch counts as a visit."""
+    return replace(beliefs, visits=np.maximum(beliefs.visits, 1))
 
 
 def decodable(beliefs: Beliefs) -> Mask:

@@ -68,7 +68,7 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
     if out is not None:
         _refuse_taken(run, out)
     table = ledger.read_final(run)
-    beliefs, stamp = ledger.beliefs_of(table), ledger.stamp_of(run, ledger.epochs(run)[-1])
+    beliefs, stamp = _beliefs(run, table), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)
     digest = hashlib.sha256((run / "weights.parquet").read_bytes()).hexdigest()
     origin = manifest.Origin(rule, len(beliefs), digest, stamp)
@@ -80,8 +80,14 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
 
 def grid(run: Path, lams: tuple[float, ...] = LAMS, rhos: tuple[float, ...] = RHOS) -> Grid:
     """How much every pair of thresholds would keep."""
-    beliefs = ledger.beliefs_of(ledger.read_final(run))
+    beliefs = _beliefs(run, ledger.read_final(run))
     return Grid(lams, rhos, pruner.grid(beliefs, lams, rhos).round(6).tolist())
+
+
+def _beliefs(run: Path, table: pa.Table) -> Beliefs:
+    """Of every image; one that its prior pruned was never visited, and is judged by the prior."""
+    beliefs = ledger.beliefs_of(table)
+    return pruner.informed(beliefs) if ledger.has_prior(run) else beliefs
 
 
 def _refuse_taken(run: Path, out: Path) -> None:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from curate.config.resolved import ResolvedBelief
-from curate.types import Floats, Mask
+from curate.config.resolved import ResolvedBelief, ResolvedPrune
+from curate.types import Floats, Mask, Prior
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,20 @@ class Method(Protocol):
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take up the tensors of a checkpoint."""
+
+
+class Informed(Method, Protocol):
+    """A method whose weights may start from something that is known; it names ``prior`` among its inputs."""
+
+    def begin_from(self, prior: Prior, rule: ResolvedPrune) -> Summary:
+        """The weights of all rows that a prior means under a pruning rule; where it has a cut, the rule repeats it.
+
+        Raises:
+            Misuse: no weights do.
+        """
+
+    def take_up(self, weights: Summary) -> None:
+        """Start from these weights of all rows, as the ledger holds them."""
 
 
 class FixedWeights:

@@ -12,10 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from curate.config.resolved import ResolvedPrune
+from curate.ledger import pruner
 from curate.methods import beta
 from curate.methods.base import MethodInputs, Summary, on_host
 from curate.rng import generator
-from curate.types import Mask
+from curate.types import Mask, Prior
 
 #: Rows whose weights are drawn in one go; part of what a seed means, so never changed.
 DRAWN_AT_ONCE = 1 << 16
@@ -44,6 +46,18 @@ class Bdw:
         self.weight = torch.zeros(n, dtype=dtype, device=device)
         self.log_a, self.log_b = self.logs.unbind(1)
         self.by_log_a, self.by_log_b = self.slopes.unbind(1)
+
+    def begin_from(self, prior: Prior, rule: ResolvedPrune) -> Summary:
+        """Betas of the prior's strength, its cut at the rule's boundary."""
+        strength = self.config.prior_strength
+        a, b = beta.prior(prior, strength, pruner.boundary_mean(rule.lam, rule.rho, strength))
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        return Summary((wide_a / (wide_a + wide_b)).astype(np.float32), a, b)
+
+    def take_up(self, weights: Summary) -> None:
+        """log a and log b of the ledger's a and b."""
+        both = np.stack([weights.a, weights.b], 1).astype(np.float64)  # type: ignore[list-item]  # beliefs have both
+        self.logs.copy_(torch.from_numpy(np.log(both)))
 
     def begin_epoch(self, rows: Tensor, visit: Tensor, epoch: int) -> None:
         """Bring each row to the step of its visit and draw its weight, in row order, keyed by the epoch."""

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from curate.errors import Misuse
+from curate.types import Floats, Prior, Reals
+
 #: log a and log b are kept in this range: a Beta(e^-5, e^-5) is a coin, a Beta(e^7, e^7) a point.
 LOWEST, HIGHEST = -5.0, 7.0
+#: In log-odds: how far from a cut a prior mean keeps, wider than what float32 takes of log a and log b.
+APART = 4e-6
 
 
 class Draw(NamedTuple):
@@ -88,6 +94,52 @@ def expected_gradients(log_a: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor]:
     mean = torch.sigmoid((log_a - log_b).double())
     slope = mean * (1 - mean)
     return slope, -slope
+
+
+def prior(known: Prior, strength: float, boundary: float) -> tuple[Floats, Floats]:
+    """Betas of one strength s with the means of a prior: a = s m, b = s (1 - m); Beta(1, 1) where nothing is known.
+
+    Where the prior has a cut, its means are moved along, in log-odds, until the cut lies at ``boundary``:
+    m = expit(logit p - logit p_cut + logit boundary). What it keeps stays `APART` above, what it drops as much below,
+    so that no rounding of log a and log b moves an image, a tie among them, over the cut.
+
+    Args:
+        known: n images; a and b, where it has them, stand as they are.
+        strength: a + b.
+        boundary: the mean on which the pruning rule's boundary lies (`curate.ledger.pruner.boundary_mean`).
+
+    Returns:
+        a and b, each of shape (n,), float32, their logarithms in [`LOWEST`, `HIGHEST`].
+
+    Raises:
+        Misuse: the boundary is so near to 0 or 1 that one side of it has no room in this range.
+    """
+    least, most = np.exp(LOWEST), np.exp(HIGHEST)
+    if known.a is not None and known.b is not None:
+        a, b = known.a, known.b
+    else:
+        low, high = _log_odds(np.array([max(least / strength, 1 - most / strength), 1 - least / strength]))
+        at = float(_log_odds(np.array(boundary)))
+        odds = _log_odds(known.mean)
+        if known.kept is not None and known.cut is not None:
+            if not low + APART < at < high - APART:
+                raise Misuse(
+                    f"--prior-strength {strength:g}: --lam and --rho cut it at a mean of {boundary:.2g}, beyond what a "
+                    "and b can hold; give a larger strength, or milder --lam and --rho"
+                )
+            odds = odds - float(_log_odds(np.array(known.cut))) + at
+            odds = np.where(known.kept, np.maximum(odds, at + APART), np.minimum(odds, at - APART))
+        m = 1 / (1 + np.exp(-np.clip(odds, low, high)))
+        a, b = strength * m, strength * (1 - m)
+    unknown = np.isnan(known.mean)
+    narrow = [np.where(unknown, 1.0, np.clip(x, least, most)).astype(np.float32) for x in (a, b)]
+    return narrow[0], narrow[1]
+
+
+def _log_odds(p: Reals) -> Reals:
+    """log(p / (1 - p)), finite: a probability in float32 may have been rounded to 0 or 1."""
+    held = np.clip(p, 2.0**-25, 1 - 2.0**-25)
+    return np.asarray(np.log(held) - np.log1p(-held))
 
 
 def mean(log_a: Tensor, log_b: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from curate.config.schema import NeighbourConfig, RunConfig
 from curate.data.decode import Pixels
 from curate.data.target import TargetIndex
 from curate.errors import CurateError, Misuse
-from curate.runs import checkpoint
+from curate.runs import checkpoint, prior
 from curate.runs.epoch import peak_memory
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import refuse_overlap
@@ -82,11 +82,14 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     refuse_impossible(config)
     refuse_overlap(config, out)
     with tempfile.TemporaryDirectory() as scratch:
-        job = prepare(_without_distances(config), Path(scratch))
+        job = prior.named(prepare(_without_distances(config), Path(scratch)))
+        before = prior.seconds_before(job, out)
     if _measures(config):
         job.notes.append(
             f"before the first epoch {config.method} reads the whole store once more, for its distances; not timed here"
         )
+    if before:
+        job.notes.append(f"before the first epoch the store is read once for features: {_duration(before)} of the time")
     # Prepared: the index is in memory now, and the temporary copy of it is no longer needed.
     batch, epochs = job.config.train.batch, job.config.train.epochs
     rows = trainable(job.examples)
@@ -105,7 +108,7 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         epochs,
         steps * epochs,
         seconds,
-        seconds * steps * epochs / 3600,
+        (before + seconds * steps * epochs) / 3600,
         peak_memory(job.setup.device),
         disk,
         free,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from curate.config.catalogue import SELECTORS
 from curate.config.defaults import refuse_impossible
 from curate.config.schema import RunConfig
 from curate.data.splits import sources_of
@@ -21,6 +24,9 @@ def check_inputs(config: RunConfig) -> None:
     shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe)
     if config.target:
         sources_of(config.target)
+    prior = config.belief.prior
+    if prior not in (None, "uniform") and prior not in SELECTORS and not Path(prior).exists():
+        raise Misuse(f"--prior {prior}: no such file; give uniform, classifier, a Parquet file, or a run")
     for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
         if path is not None:
             try:

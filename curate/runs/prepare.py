@@ -127,7 +127,8 @@ def store_notes(config: RunConfig, examples: Examples) -> list[str]:
 
 def method_notes(config: ResolvedConfig) -> list[str]:
     """What is likely to go otherwise than thought."""
-    if METHODS.spec(config.method).defaults.get("lam") == 0 and config.prune.lam > 0:
+    by_itself = config.belief.prior == "uniform"
+    if by_itself and METHODS.spec(config.method).defaults.get("lam") == 0 and config.prune.lam > 0:
         weights = f"weights of {config.method} start at 0"
         return [f"--lam {config.prune.lam:g}: {weights}, so nearly everything may go after epoch 1"]
     return []

@@ -11,13 +11,13 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
 from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
-from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, to_options
+from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, recorded, to_options
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
@@ -31,9 +31,12 @@ _PACKAGES = ("torch", "torchvision", "numpy", "scipy", "pyarrow", "webdataset", 
 def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
     """What the id is a hash of: every option that may change a byte, and the two fingerprints.
 
-    An option that later releases added is left out at its default, so that a run keeps its id.
+    An option that later releases added is left out where it is as in every run before, so that a run keeps its id.
     """
     machine = {field.name for field in fields(MachineConfig)}
+    belief = config.belief
+    if belief.prior_key:  # what the file says stands for where it lies
+        config = replace(config, belief=replace(belief, prior=f"file {belief.prior_key}", prior_key=""))
     later = _later()
     options = {
         name: value
@@ -44,9 +47,10 @@ def identity(config: RunConfig, store: str, target: str) -> dict[str, Any]:
 
 
 def _later() -> dict[str, Any]:
-    """The options that later releases added, and their defaults."""
+    """The options that later releases added, and what every run before had: mostly their defaults."""
     kinds = (RunConfig, *GROUPS.values())
-    return {item.name: item.default for kind in kinds for item in fields(kind) if item.metadata.get("later")}
+    later = [item for kind in kinds for item in fields(kind) if item.metadata.get("later")]
+    return {item.name: item.metadata.get("before", item.default) for item in later}
 
 
 class RunRecord(TypedDict):
@@ -127,7 +131,7 @@ def config_of(record: dict[str, Any], run: Path) -> ReadyConfig:
 
 def _resolved_of(record: dict[str, Any], run: Path) -> ResolvedConfig:
     try:
-        return resolve(from_options(record["configuration"]), labelled=True)
+        return resolve(from_options(recorded(record["configuration"])), labelled=True)
     except Misuse as error:
         raise CurateError(f"{run / 'run.json'}: {error}; restore it, or use the release that wrote it") from error
 
@@ -145,8 +149,9 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
         RunMismatch: the configuration, the store or the target differ; both values are shown.
     """
     held = _resolved_of(record, run)
-    old, new = to_options(held), who["options"]
-    left_out = {name: value for name, value in _later().items() if name in identity(held, "", "")["options"]}
+    known = identity(held, "", "")["options"]
+    old, new = to_options(held) | known, who["options"]
+    left_out = {name: value for name, value in _later().items() if name in known}
     new = left_out | new
     changed = {name: (old[name], value) for name, value in new.items() if _plain(old[name]) != _plain(value)}
     if old["epochs"] < new["epochs"]:

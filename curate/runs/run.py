@@ -22,7 +22,7 @@ from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics
 from curate.progress import NullProgress, Progress
-from curate.runs import checkpoint, reshard
+from curate.runs import checkpoint, prior, reshard
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
@@ -43,7 +43,7 @@ class RunSummary:
         epochs: trained in all.
         seconds: of this call.
         curated: the folder of curated shards.
-        facts: what a selector found out.
+        facts: what a selector found out, in place of training or before it.
     """
 
     run: str
@@ -84,12 +84,16 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
 
 
 def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> RunSummary:
-    job = prepare(continued(config, out), out)
+    job = prior.named(prepare(continued(config, out), out))
     run_id = claim(job, out, progress)
     done = resume(job, out, progress)
-    last = job.config.train.epochs
+    last, informed = job.config.train.epochs, job.config.belief.prior != "uniform"
     for note in job.notes:
         progress.note(note)
+    if informed:
+        if not done:
+            prior.begin(job, out, run_id, progress)
+        progress.note(prior.in_words(job, out))
     progress.begin(last, done)
     with progress:
         for epoch in range(done + 1, last + 1):
@@ -101,7 +105,8 @@ def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> Ru
             f"{shared} kept keys are in several shards: readers that ignore shards mix them; see --rename prefix"
         )
     kept, seconds = int(job.examples.kept.sum()), round(time.perf_counter() - started, 3)
-    return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"))
+    facts = ledger.facts_of(out, 0) if informed else {}
+    return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"), facts)
 
 
 def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) -> None:

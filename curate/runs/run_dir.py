@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from curate.config.schema import RunConfig
+from curate.config.schema import RunConfig, recorded
 from curate.data.decode import Pixels
 from curate.errors import CurateError, Misuse
 from curate.ledger import ledger, manifest
@@ -41,14 +41,18 @@ def refuse_overlap(config: RunConfig, out: Path) -> None:
 
 
 def continued(config: RunConfig, out: Path) -> RunConfig:
-    """``config`` as it goes on in ``out``: a run that is extended keeps its drops of the learning rate.
+    """``config`` as it goes on in ``out``: with its own prior and drops of the learning rate, where none are given.
 
-    Without --lr-drops these follow from the number of epochs; other ones would be wrong for the epochs that are done.
+    Without --lr-drops these follow from the number of epochs; in a run that is extended, other ones would be wrong for
+    the epochs that are done.
     """
-    if config.train.lr_drops is not None or not (out / "run.json").exists():
+    if not (out / "run.json").exists():
         return config
-    held = provenance.read_run(out)["configuration"]
-    if config.train.epochs is None or config.train.epochs <= held.get("epochs", 0) or "lr_drops" not in held:
+    held = recorded(provenance.read_run(out)["configuration"])
+    if config.belief.prior is None and config.method == held.get("method"):
+        config = replace(config, belief=replace(config.belief, prior=held["prior"]))
+    drops, epochs = config.train.lr_drops, config.train.epochs
+    if drops is not None or epochs is None or epochs <= held.get("epochs", 0) or "lr_drops" not in held:
         return config
     return replace(config, train=replace(config.train, lr_drops=tuple(held["lr_drops"])))
 
@@ -124,7 +128,7 @@ def resume(job: Job, out: Path, progress: Progress) -> int:
     done, generation = max(checkpoint.finished(out), default=0), 0
     if done:
         generation = checkpoint.load(out, done, job.setup.network, job.state, job.examples)["generation"]
-        _refuse_gaps(out, done)
+        _refuse_gaps(out, done, first=1 if job.config.belief.prior == "uniform" else 0)
         progress.note(f"going on after epoch {done}")
     for place in ("ledger", "checkpoints", "manifests"):
         for epoch, path in checkpoint.epochs_in(out / place).items():
@@ -137,14 +141,14 @@ def resume(job: Job, out: Path, progress: Progress) -> int:
     return done
 
 
-def _refuse_gaps(out: Path, done: int) -> None:
+def _refuse_gaps(out: Path, done: int, first: int) -> None:
     """Make sure before hours of training that nothing is lost of what finished epochs wrote, and is needed at the end.
 
     Raises:
         CurateError: a ledger partition, a manifest or a line of the metrics is damaged or gone.
     """
     pruning = (out / "ledger").is_dir() or (out / "manifests").is_dir()
-    for epoch in range(1, done + 1) if pruning else ():
+    for epoch in range(first, done + 1) if pruning else ():
         for path in (manifest.path_of(out, epoch), ledger.path_of(out, epoch)):
             if not path.is_file():
                 raise CurateError(f"{path}: is missing; restore it or start in a new --out")

@@ -20,17 +20,17 @@ from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig
 from curate.config.schema import RunConfig
 from curate.data.decode import Decoder
-from curate.data.target import TargetIndex, is_labelled, load_split, names_of, open_target
+from curate.data.target import TargetIndex, is_labelled, open_target
 from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics
 from curate.progress import Progress
-from curate.runs import provenance, reshard
+from curate.runs import provenance, reshard, scored
 from curate.runs.checkpoint import Examples
-from curate.runs.features import Choice, Source, beside, of_store
+from curate.runs.features import Source
 from curate.runs.prepare import fresh_examples, measured, open_images, pick_device, store_notes
 from curate.runs.run_dir import refuse_foreign
-from curate.selection import base, feature_files
+from curate.selection import base
 from curate.selection.base import Features, Scores, Vectors
 from curate.training import engine
 from curate.types import Beliefs, EpochReport, Floats, Mask, Stamp
@@ -91,7 +91,7 @@ def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
         progress.note(note)
     chosen, source = config.selection, None
     if SELECTORS.spec(config.method).needs_target:
-        source = Source(Choice(chosen.encoder, chosen.nets), index, config.machine)
+        source = scored.source_of(resolved, index)
         resolved = replace(resolved, selection=replace(chosen, encoder_key=f"{source.name}-{source.key}"))
     # Of no use here, but to whoever pre-trains on what is kept, and on other shards for comparison.
     images = open_images(resolved, index, Decoder.of(resolved.images), pick_device("cpu"))
@@ -148,17 +148,12 @@ def _judge(job: Selection, out: Path, run_id: str, progress: Progress) -> None:
 
 def _features(job: Selection, out: Path, progress: Progress) -> tuple[Features, Vectors]:
     """Of the store and of the target's training images; without an encoder, rows alone."""
-    source, folder = job.source, job.config.selection.features
-    if source is None:
+    if job.source is None:
         rows = np.flatnonzero(job.examples.error == 0).astype(np.int64)
         return Features(rows, np.empty((len(rows), 0), np.float32), job.examples.error), np.empty((0, 0), np.float32)
     assert job.target is not None
-    places = [Path(folder)] if folder else []
-    store = of_store(source, job.index, [*places, *beside(job.index), out / feature_files.FOLDER], progress)
-    train = job.target.splits["train"]
-    if source.given is not None:
-        return store, source.given.of(names_of(train), "target").values
-    return store, source.encode(load_split(job.target, "train", source.decoder).pixels)
+    places = scored.places_of(job.config, job.index, out)
+    return scored.features_of(job.source, job.index, job.target, places, progress)
 
 
 def _kept(scores: Scores, keep: float) -> tuple[Mask, float]:

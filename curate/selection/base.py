@@ -78,11 +78,13 @@ class Scores:
         score: shape (m,), float32, in [0, 1]: the higher, the rather kept.
         own: shape (m,): who it keeps by its own rule, each with a score above all that it does not; None for no rule.
         facts: what it found out besides, numbers by name.
+        cut: the score at which its rule cuts; None for a rule of another kind.
     """
 
     score: Floats
     own: Mask | None = None
     facts: dict[str, float] = field(default_factory=dict)
+    cut: float | None = None
 
 
 class Selector(Protocol):

@@ -46,7 +46,8 @@ def classifier(store: Vectors, target: Vectors, seed: int) -> Scores:
     cut = f1_cut(found.store.astype(np.float64), found.target.astype(np.float64))
     answer = np.repeat([0, 1], [len(store), len(target)])
     auroc = float(roc_auc_score(answer, np.concatenate(found)))
-    return Scores(found.store, found.store >= cut.threshold, {"pi": cut.like, "purity": cut.purity, "auroc": auroc})
+    facts = {"pi": cut.like, "purity": cut.purity, "auroc": auroc}
+    return Scores(found.store, found.store >= cut.threshold, facts, cut.threshold)
 
 
 def cross_fit(store: Vectors, target: Vectors, seed: int) -> CrossFitted:

@@ -102,6 +102,9 @@ def test_paper_mode_switches_every_option_of_ours_off():
         "meta_momentum": 0.0,
         "expected_gradient": False,
         "warmup": 0,
+        "prior": "uniform",
+        "prior_strength": 4.0,
+        "prior_key": "",
     }
 
 
@@ -138,7 +141,8 @@ def test_options_and_configuration_are_one_to_one(chosen):
 
 
 def test_options_are_read_from_toml_json_and_a_run(tmp_path):
-    """Flat or in tables; a run.json gives its configuration; "network" may be an option or a table."""
+    """Flat or in tables; a run.json gives its configuration, what is
+    younger than it as it was then; "network" may be an option or a table."""
     (tmp_path / "flat.toml").write_text('store = "s"\ntarget = "t"\nlr_drops = [3, 5]\nnetwork = "small"\n')
     (tmp_path / "tables.toml").write_text(
         'store = "s"\ntarget = "t"\n[train]\nlr_drops = [3, 5]\n[network]\nwidth = 4\n'
@@ -148,7 +152,7 @@ def test_options_are_read_from_toml_json_and_a_run(tmp_path):
     assert (flat.train.lr_drops, flat.network.network) == ((3, 5), "small")
     tables = from_options(read_options(tmp_path / "tables.toml"))
     assert (tables.train.lr_drops, tables.network.width) == ((3, 5), 4)
-    assert from_options(read_options(tmp_path / "run.json")) == given_options()
+    assert from_options(read_options(tmp_path / "run.json")) == given_options(prior="uniform")
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,7 @@ class TestFinal:
     def test_an_example_that_was_not_there_at_the_start_is_an_error(self, tmp_path: Path) -> None:
         write_epoch(tmp_path, 1, [0, 1])
         write_epoch(tmp_path, 2, [0, 1, 2])
-        with pytest.raises(CurateError, match=r"row 2 is not in epoch 1; this ledger is of two runs$"):
+        with pytest.raises(CurateError, match=r"row 2 is not in the first epoch; this ledger is of two runs$"):
             ledger.final(tmp_path)
 
     @settings(max_examples=25, deadline=None)

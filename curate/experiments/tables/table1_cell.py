@@ -123,6 +123,7 @@ def started(folder: Path, cell: Cell, name: str) -> Iterator[Started]:
     out, data = folder / name, folder / "data"
     options = {**cell.common, **cell.methods[name], "epochs": cell.epochs, "seed": cell.seed, "workers": 0}
     options |= {"store": str(data / "store"), "target": str(data / "target"), "device": "cpu", "rewrite": "end"}
+    options["prior"] = "uniform"  # the paper's
     if options["method"] == "oracle":
         options["domain"] = cell.own
     with locked(out):
