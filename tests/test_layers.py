@@ -48,7 +48,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "braceexpand": ("shards.io.*",),
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
-    "PIL": ("shards.io.images", "curate.data.decode", "curate.experiments.*"),
+    "PIL": ("shards.io.images", "curate.data.decode", "curate.data.contact_sheet", "curate.experiments.*"),
     "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
@@ -211,7 +211,7 @@ sys.exit(1)
     "module",
     [
         *("curate.ledger.ledger", "curate.ledger.pruner", "curate.ledger.manifest", "curate.types"),
-        *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune"),
+        *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune", "curate.data.contact_sheet"),
         *("shards.indexing.index", "shards.rewriting.rewrite", "shards.rewriting.verify", "shards.store"),
         *("shards.packing.imagefolder", "shards.packing.stl10", "shards.packing.decathlon.pack", "shards.stream"),
     ],
