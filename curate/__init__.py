@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         register_method,
         register_network,
         register_pretext,
+        report,
         run,
     )
     from curate.errors import CurateError, Error, Misuse
@@ -43,6 +44,7 @@ __all__ = [
     "register_method",
     "register_network",
     "register_pretext",
+    "report",
     "run",
 ]
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from curate.evaluation.score import Score
     from curate.evaluation.search import Tell
     from curate.progress import Progress
+    from curate.reporting.report import Report
     from curate.runs.dry_run import Forecast
     from curate.runs.features import FeatureSummary
     from curate.runs.opened import Run
@@ -153,6 +154,28 @@ def prune(
     from curate.ledger import reprune
 
     return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
+
+
+def report(run: Run | Place, *, out: Place | None = None, target: Place | None = None) -> Report:
+    """Show a run on one HTML page that needs nothing else: what was kept and why, pictures, costs, what to do next.
+
+    Args:
+        run: finished or not, or a pre-training.
+        out: the page; None for ``report.html`` in the run.
+        target: whose images are looked for among the kept; None for the run's own.
+
+    Returns:
+        Its ``path``, and the ``numbers`` that it shows.
+
+    Raises:
+        Misuse: ``out`` is a folder, or holds something else.
+        CurateError: no run, or a damaged file of it. A store or a target that is gone is said in the page.
+
+    >>> report("run").path        # doctest: +SKIP
+    """
+    from curate.reporting.report import report as write
+
+    return write(_path(run), None if out is None else Path(out), None if target is None else os.fspath(target))
 
 
 def evaluate(

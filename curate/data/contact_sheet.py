@@ -6,7 +6,6 @@ Needs no torch, and holds one image at a time in full: what stays in memory is t
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from shards import stream
 from shards.indexing.index import Index
 from shards.io.atomic import write_bytes
 from shards.io.images import ImageError, decode
-from shards.member_names import RESERVED
 
 #: Colours of a sheet: the page, its letters, and a tile in the place of what does not decode.
 PAGE, INK, GREY = (255, 255, 255), (40, 40, 40), (190, 190, 190)
@@ -89,7 +87,7 @@ def small_images(index: Index, rows: Ints, side: int) -> list[Image.Image | None
         ShardsChanged: a shard is gone, or shorter than its index says.
     """
     once, places = np.unique(rows, return_inverse=True)  # rising: a shard that cannot seek is read through once
-    found = [_small(sample, side) for sample in stream.images(index, once)]
+    found = [_small(body, side) for body in stream.images(index, once)]
     return [found[place] for place in places.tolist()]
 
 
@@ -104,10 +102,9 @@ def spread(ranked: Ints, count: int) -> Ints:
     return np.asarray(ranked[np.linspace(0, len(ranked) - 1, count).astype(np.int64)])
 
 
-def _small(sample: stream.Sample, side: int) -> Image.Image | None:
-    bodies: Sequence[bytes] = [bytes(value) for name, value in sample.items() if name not in RESERVED]
+def _small(body: bytes, side: int) -> Image.Image | None:
     try:
-        picture = decode(bodies[0] if bodies else b"")
+        picture = decode(body)
     except ImageError:
         return None
     if max(picture.size) > side:
