@@ -216,7 +216,8 @@ sys.exit(1)
     "module",
     [
         *("curate.ledger.ledger", "curate.ledger.pruner", "curate.ledger.manifest", "curate.types"),
-        *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune", "curate.data.contact_sheet"),
+        *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune"),
+        *("curate.data.contact_sheet", "curate.reporting.report"),
         *("shards.indexing.index", "shards.rewriting.rewrite", "shards.rewriting.verify", "shards.store"),
         *("shards.packing.imagefolder", "shards.packing.stl10", "shards.packing.decathlon.pack", "shards.stream"),
     ],

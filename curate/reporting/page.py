@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
+from importlib import metadata, resources
 from typing import Any
 
-from curate import __version__
 from curate.errors import CurateError
 from curate.reporting import charts, words
 from curate.reporting.commands import commands
@@ -44,7 +43,7 @@ def render(content: Content, numbers: dict[str, Any]) -> str:
         numbers=numbers,
         reading=reading,
         judged=judged,
-        version=__version__,
+        version=metadata.version("curate-bdw"),
         name=reading.path.resolve().name,
         title=words.title(reading.method),
         measure=words.measure(reading),
