@@ -20,7 +20,7 @@ from shards.indexing.index import Index
 
 #: Images in a gallery, and of each kind in that of a domain.
 SHOWN, BY_DOMAIN = 24, 8
-#: Domains with a gallery, the largest ones.
+#: Domains with a gallery: those of which most was kept.
 MOST_DOMAINS = 8
 #: Longest side of a thumbnail, in pixels. A smaller image is shown as it is, as PNG; the others as JPEG.
 SIDE, TINY = 96, 32
@@ -88,20 +88,21 @@ def galleries(judged: Judged) -> list[Gallery]:
 
 
 def by_domain(judged: Judged, held: Domains) -> list[DomainRow]:
-    """A row a domain, the largest first.
+    """A row a domain, first the one of which most images were kept.
 
     Args:
         held: of every row of the store.
     """
     codes, mean = held.codes[judged.beliefs.rows], judged.beliefs.mean
-    counts = np.bincount(codes, minlength=len(held.names))
-    order = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], held.names[code]))
+    counts, kept = (np.bincount(part, minlength=len(held.names)) for part in (codes, codes[judged.kept]))
+    there = np.flatnonzero(counts).tolist()
+    order = sorted(there, key=lambda code: (-kept[code], -counts[code], held.names[code]))
     rows = []
     for number, code in enumerate(order):
         own = np.flatnonzero(codes == code)
         shown = tuple(_of_domain(judged, own, number)) if number < MOST_DOMAINS else ()
-        kept = int(np.count_nonzero(judged.kept[own]))
-        rows.append(DomainRow(held.names[code], len(own), kept, float(mean[own].mean(dtype=np.float64)), shown))
+        average = float(mean[own].mean(dtype=np.float64))
+        rows.append(DomainRow(held.names[code], len(own), int(kept[code]), average, shown))
     return rows
 
 

@@ -343,6 +343,23 @@ def test_an_unfinished_run_says_so_and_how_it_goes_on(bdw, tmp_path, data):
     assert whole == again
 
 
+def test_a_choice_of_too_few_is_shown_though_the_run_failed(data, tmp_path):
+    """What a selector found out stands in its ledger, before it says that it keeps too little."""
+    with pytest.raises(CurateError, match="keeps 1 of"):
+        toyset.run_on(data, tmp_path / "run", method="random", keep=1.0)
+    made = report(tmp_path / "run")
+    page = Page(made.path)
+    safe(page)
+    assert (made.numbers["finished"], made.numbers["kept"]) == (False, 1)
+    assert "1 of 99 images" in page.text("kept")
+
+
+def test_no_public_name_is_that_of_a_folder():
+    """`curate.report` is the call: a folder of that name would take its place once it is loaded."""
+    folders = {path.parent.name for path in Path(curate.__file__).parent.glob("*/__init__.py")}
+    assert not folders & set(curate.__all__)
+
+
 def test_a_run_of_no_epoch_and_a_plain_pretraining(bdw, tmp_path, data):
     (tmp_path / "begun").mkdir()
     shutil.copy(bdw[0] / "run.json", tmp_path / "begun")
