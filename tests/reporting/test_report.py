@@ -343,6 +343,16 @@ def test_an_unfinished_run_says_so_and_how_it_goes_on(bdw, tmp_path, data):
     assert whole == again
 
 
+@pytest.mark.parametrize("gone", ["curated/curated.json", "weights.parquet"])
+def test_a_run_is_finished_when_all_is_there(bdw, tmp_path, gone):
+    run = fresh(bdw[0], tmp_path / "run")
+    (run / gone).unlink()
+    made = report(run)
+    assert made.numbers["finished"] is False
+    assert made.numbers["kept"] == bdw[1].numbers["kept"]
+    assert "This run is not finished" in Page(made.path).text()
+
+
 def test_a_choice_of_too_few_is_shown_though_the_run_failed(data, tmp_path):
     """What a selector found out stands in its ledger, before it says that it keeps too little."""
     with pytest.raises(CurateError, match="keeps 1 of"):
