@@ -207,6 +207,8 @@ def write_weights(run: Run | PathLike) -> Path:
 
     read_run(_path(run))
     return write_final(_path(run))
+
+
 def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike | None = None) -> Report:
     """Show a run on one HTML page that needs nothing else: what was kept and why, pictures, costs, what to do next.
 

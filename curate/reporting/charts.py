@@ -58,7 +58,7 @@ def histogram(kept: Floats, pruned: Floats, cut: float | None, measure: str) -> 
 
 
 def density(a: Floats, b: Floats, lam: float | None, rho: float) -> str:
-    """Where the beliefs Beta(a, b) lie: the stronger the colour, the more images, by powers of ten; the rule as a line between them.
+    """Where the beliefs Beta(a, b) lie, more images in a stronger colour, by powers of ten; the rule is a line.
 
     Args:
         a, b: shape (n,), n > 0.

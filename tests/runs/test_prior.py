@@ -387,7 +387,9 @@ def test_the_default_may_become_the_classifier(data, monkeypatch, tmp_path):
     held = catalogue.METHODS.spec("bdw")
     changed = dataclasses.replace(held, defaults={**held.defaults, "prior": "classifier"})
     monkeypatch.setitem(catalogue.METHODS._rows, "bdw", changed)
-    assert resolve(toyset.config(data / "store", data / "target", prior=None), labelled=True).belief.prior == "classifier"
+    assert (
+        resolve(toyset.config(data / "store", data / "target", prior=None), labelled=True).belief.prior == "classifier"
+    )
     paper_mode = toyset.config(data / "store", data / "target", **paper("bdw"))
     assert resolve(paper_mode, labelled=True).belief.prior == "uniform"
     assert provenance.read_config(tmp_path / "run").belief.prior == "uniform"
