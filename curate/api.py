@@ -23,8 +23,9 @@ from curate.config.catalogue import (
     PretextSpec,
 )
 from curate.config.defaults import paper as paper_mode
+from curate.config.defaults import usual
 from curate.config.packers import PACKERS, PackerSpec, PackReport
-from curate.config.schema import RunConfig, from_options, read_options
+from curate.config.schema import RunConfig, from_options, read_options, recorded
 from curate.errors import Misuse
 from curate.runs.inputs import check_inputs
 from shards.errors import Error
@@ -77,7 +78,7 @@ def run(
 
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
-    configuration = configured(store, target, config, paper, options)
+    configuration = configured(store, target, config, paper, options, Path(out))
     check_inputs(configuration)
     from curate.runs.opened import Run as Opened
     from curate.runs.run import run as start
@@ -101,7 +102,7 @@ def dry_run(
 
     >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
     """
-    configuration = configured(store, target, config, paper, options)
+    configuration = configured(store, target, config, paper, options, Path(out))
     check_inputs(configuration)
     from curate.runs.dry_run import dry_run as estimate
 
@@ -564,9 +565,16 @@ def reproduce_table3(
 
 
 def configured(
-    store: PathLike | None, target: PathLike | None, config: PathLike | None, paper: bool, options: Mapping[str, Any]
+    store: PathLike | None,
+    target: PathLike | None,
+    config: PathLike | None,
+    paper: bool,
+    options: Mapping[str, Any],
+    out: Path,
 ) -> RunConfig:
     """The configuration that arguments, a file and paper mode make together; what is given wins over the file.
+
+    What neither says is as `curate.config.defaults.usual` has it, or as the run in ``out`` began, if it holds one.
 
     Raises:
         Misuse: an unknown option, or paper mode beside an option that it fixes at another value.
@@ -580,7 +588,18 @@ def configured(
             if given.get(name, value) != value:
                 raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")
         chosen = {**_papers_meta_loss(chosen.get("target")), **chosen, **fixed}
+    else:
+        unsaid = usual(chosen)
+        chosen |= begun(out, unsaid) if (out / "run.json").exists() else unsaid
     return from_options(chosen)
+
+
+def begun(out: Path, unsaid: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run in ``out`` has for these options."""
+    from curate.runs.provenance import read_run
+
+    held = recorded(read_run(out)["configuration"])
+    return {name: held[name] for name in unsaid if name in held}
 
 
 def _papers_meta_loss(target: str | None) -> dict[str, str]:

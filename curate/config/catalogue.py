@@ -30,6 +30,7 @@ class MethodSpec:
             domain), ``distances`` (from each image to the nearest target image), ``prior`` (what is believed before
             the first epoch; the method is a `curate.methods.base.Informed` then).
         defaults: of options, where they differ from the common ones.
+        usual: what `curate run` takes in their place where nothing else is said, as of `PretextSpec`.
         inapplicable: options that say nothing to it, each group with the one value they may have and the reason.
     """
 
@@ -37,6 +38,7 @@ class MethodSpec:
     needs_target: bool = True
     inputs: tuple[str, ...] = ()
     defaults: Options = field(default_factory=dict)
+    usual: Options = field(default_factory=dict)
     inapplicable: tuple[tuple[Options, str], ...] = ()
 
 
@@ -79,6 +81,8 @@ class PretextSpec:
     Args:
         factory: called with (`Augment`, `NetworkConfig`); gives a `Pretext`.
         defaults: of options.
+        usual: what `curate run` takes in their place where nothing else is said: small images and a small network, so
+            that a store is weighed in minutes (docs/when-it-pays.md); paper mode takes the defaults.
         network: the one network that it trains; None for any that is not made for another pretext.
         outputs: of the network's head, where the option ``projection`` makes no other of it.
         statistics: mean and deviation of every channel; None to measure them on the store.
@@ -86,6 +90,7 @@ class PretextSpec:
 
     factory: Factory
     defaults: Options = field(default_factory=dict)
+    usual: Options = field(default_factory=dict)
     network: str | None = None
     outputs: int = 4
     statistics: tuple[float, float] | None = None
@@ -169,6 +174,7 @@ METHODS: Registry[MethodSpec] = Registry(
             "curate.methods.bdw:Bdw",
             inputs=("prior",),
             defaults={"prior": "uniform"},
+            usual={"prior": "classifier", "expected_gradient": True, "meta_average": 0.95},
             inapplicable=(_NO_DISTANCES, _NO_BUDGET),
         ),
         "dw": MethodSpec(
@@ -313,6 +319,12 @@ def parse_encoder(text: str) -> tuple[str, str]:
     return name, argument
 
 
+#: What is enough to weigh images by: 32 px, the small network with a stem of stride 2, ten epochs.
+_SMALL: Options = {
+    **{"size": 36, "crop": 32, "network": "small", "norm": "group", "stem_stride": 2},
+    **{"epochs": 10, "lr_drops": (), "lr": 0.01},
+}
+
 PRETEXTS: Registry[PretextSpec] = Registry(
     "pretext",
     "curate.pretexts",
@@ -324,6 +336,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
                 **{"size": 72, "crop": 64, "colour": "rgb", "mirror": True},
                 **{"epochs": 35, "batch": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
             },
+            usual={**_SMALL, "batch": 32},
         ),
         "reconstruction": PretextSpec(
             "curate.pretexts.reconstruction:Reconstruction.of",
@@ -341,6 +354,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
                 **{"epochs": 35, "batch": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4},
                 **{"projection": 64, "temperature": 0.2},
             },
+            usual=_SMALL,
         ),
     },
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from curate.config.catalogue import (
     META_LOSSES,
+    METHODS,
     NETWORKS,
     PAPER_PRIOR,
     PRETEXTS,
@@ -45,6 +46,27 @@ def applicable(method: str, options: dict[str, Any]) -> dict[str, Any]:
 def paper(method: str) -> dict[str, Any]:
     """Paper mode of a method: `PAPER`, with what the paper leaves open for dw as everywhere here."""
     return applicable(method, PAPER | dict(method_spec(method).defaults) | dict(PAPER_PRIOR))
+
+
+#: Where one of these is given, what images and network are like was thought about: the usual ones would not go with it.
+_SHAPE = ("size", "crop", "network", "norm", "stem_stride", "width")
+
+
+def usual(given: dict[str, Any]) -> dict[str, Any]:
+    """What `curate run` takes for the options that were not given, but in paper mode: the road that is best for an
+    unknown store (docs/when-it-pays.md). Nothing for a selector, which trains nothing.
+
+    >>> usual({"method": "bdw"})["prior"], usual({"size": 96}).get("crop"), usual({"method": "classifier"})
+    ('classifier', None, {})
+    """
+    method = given.get("method", "bdw")
+    if method in SELECTORS or method not in METHODS:
+        return {}
+    name = given.get("pretext", RunConfig.pretext)
+    found = dict(PRETEXTS.spec(name).usual) if name in PRETEXTS else {}
+    if any(name in given for name in _SHAPE):
+        found = {name: value for name, value in found.items() if name not in _SHAPE}
+    return {name: value for name, value in (found | dict(METHODS.spec(method).usual)).items() if name not in given}
 
 
 def by_pretext(name: str) -> dict[str, Any]:

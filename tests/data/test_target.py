@@ -240,6 +240,6 @@ class TestWithoutPacking:
     def test_paper_mode_goes_by_the_labels(self, tmp_path, labelled, meta_loss):
         """As before; named, it stays."""
         target = toyset.make_target(tmp_path / "target", 10, labelled=labelled)
-        assert configured("store", target, None, True, {}).meta.meta_loss == meta_loss
-        named = configured("store", target, None, True, {"meta_loss": "self-supervised"})
+        assert configured("store", target, None, True, {}, Path("run")).meta.meta_loss == meta_loss
+        named = configured("store", target, None, True, {"meta_loss": "self-supervised"}, Path("run"))
         assert named.meta.meta_loss == "self-supervised"

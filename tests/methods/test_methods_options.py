@@ -131,7 +131,7 @@ def test_paper_mode_fits_every_method(name):
     if name == "dw":
         assert (config.belief.eta, config.belief.eta_scale, config.prune.lam) == (0.1, "recent", 0.0)
     asked = {"method": name, **NEEDED.get(name, {})}
-    assert configured("s", "t", None, True, asked) == from_options(
+    assert configured("s", "t", None, True, asked, Path("run")) == from_options(
         {"store": "s", "target": "t", **asked, **paper(name)}
     )
 

@@ -39,12 +39,13 @@ CHOICES: dict[str, Options] = {
 #: How images are chosen by weighing them while a network trains; options of a run beside the pretext's.
 _BELIEF: Options = {
     **{"meta_loss": "self-supervised", "norm": "group", "target_batch": 32, "lr_drops": (), "schedule": "epoch"},
-    **{"lr": 0.01, "expected_gradient": True, "meta_average": 0.95, "epochs": 2},
+    **{"lr": 0.01, "expected_gradient": True, "meta_average": 0.95},
 }
 WEIGHINGS: dict[str, Options] = {
-    "bdw": {**_BELIEF, "method": "bdw", "prior": "uniform"},
-    "bdw-prior": {**_BELIEF, "method": "bdw", "prior": "classifier", **_NETS},
-    "dw": {**_BELIEF, "method": "dw", "prior": "uniform"},
+    # An epoch of the whole store is as many steps as these ten of what the prior leaves, and more.
+    "bdw": {**_BELIEF, "method": "bdw", "prior": "uniform", "epochs": 2},
+    "bdw-prior": {**_BELIEF, "method": "bdw", "prior": "classifier", **_NETS, "epochs": 10},
+    "dw": {**{k: v for k, v in _BELIEF.items() if k != "expected_gradient"}, "method": "dw", "epochs": 2},
 }
 #: What is chosen by nobody: all, as many at random as are inside, and what is inside.
 PLAIN = ("raw", "random", "in-domain")
