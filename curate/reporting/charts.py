@@ -101,8 +101,13 @@ def density(a: Floats, b: Floats, lam: float | None, rho: float) -> str:
     return _drawing(above + side + 40, f"Where the beliefs of {len(a):,} images lie", parts)
 
 
-def over_epochs(shares: Sequence[float]) -> str:
-    """The share of the images that is kept: before the first epoch, and after each."""
+def over_epochs(numbers: Sequence[int], shares: Sequence[float]) -> str:
+    """The share of the images that is kept: at the start, and after each epoch.
+
+    Args:
+        numbers: of the epochs, from 1; or from 0, where there is a prior.
+        shares: as long, in [0, 1].
+    """
     tall, above = 150, 14
     wide = (WIDTH - LEFT - RIGHT) / max(1, len(shares))
     points = [(LEFT + i * wide, above + tall * (1 - share)) for i, share in enumerate([1.0, *shares])]
@@ -115,10 +120,11 @@ def over_epochs(shares: Sequence[float]) -> str:
     parts.append(_path(points, "kept line"))
     step = -(-len(shares) // 8)
     for i in range(0, len(shares) + 1, step):
-        parts.append(_text(LEFT + i * wide, above + tall + 16, str(i), "middle"))
+        word = str(numbers[i - 1]) if i else "start"
+        parts.append(_text(LEFT + i * wide, above + tall + 16, word, "middle"))
     if len(shares) <= 40:
-        for i, (x, y) in enumerate(points[1:], start=1):
-            parts.append(f'<circle class="kept" cx="{x:.1f}" cy="{y:.1f}" r="3">{_hint(i, shares[i - 1])}</circle>')
+        for number, part, (x, y) in zip(numbers, shares, points[1:]):
+            parts.append(f'<circle class="kept" cx="{x:.1f}" cy="{y:.1f}" r="3">{_hint(number, part)}</circle>')
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, above + tall + 33, "after epoch", "middle"))
     return _drawing(above + tall + 40, f"Share kept after {len(shares)} epochs: {shares[-1]:.1%}", parts)
 

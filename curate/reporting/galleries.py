@@ -145,9 +145,8 @@ def data_uri(picture: Image.Image) -> str:
 
 
 def _near_the_cut(judged: Judged) -> Gallery:
-    away, own = np.abs(_distance(judged)), judged.decodes & (judged.beliefs.visits > 0)
-    near = np.argsort(away, kind="stable")
-    near = near[own[near]]
+    away, near = np.abs(_distance(judged)), np.flatnonzero(judged.judges)
+    near = near[np.argsort(away[near], kind="stable")]
     sides = [near[mask[near]][: SHOWN // 2] for mask in (judged.kept, ~judged.kept)]
     note = "those that came closest to being judged otherwise: first who just stayed, then who just went"
     return Gallery("near", "Near the cut", note, np.concatenate(sides), sum(map(len, sides)))

@@ -90,7 +90,9 @@ def _drawings(reading: Reading, judged: Judged) -> dict[str, str]:
         found["beliefs"] = charts.density(beliefs.a[decodes], beliefs.b[decodes], cut, judged.stamp.rho)
     if len(reading.epochs) > 1:
         judged_first = max(1, reading.epochs[0].live)
-        found["epochs"] = charts.over_epochs([epoch.kept / judged_first for epoch in reading.epochs])
+        found["epochs"] = charts.over_epochs(
+            [epoch.number for epoch in reading.epochs], [epoch.kept / judged_first for epoch in reading.epochs]
+        )
     return found
 
 

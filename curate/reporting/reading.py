@@ -49,7 +49,8 @@ class Judged:
         kept: shape (n,).
         stamp: of the last epoch.
         rule: of its manifest.
-        facts: what a selector found out.
+        facts: what a selector found out, of a run or before its first epoch.
+        judges: shape (n,): who was judged by its weight: visited, or told of by a prior.
     """
 
     table: pa.Table
@@ -58,6 +59,7 @@ class Judged:
     stamp: Stamp
     rule: str
     facts: dict[str, float]
+    judges: Mask
 
     @property
     def cut(self) -> bool:
@@ -112,6 +114,11 @@ class Reading:
         return self.method in SELECTORS
 
     @property
+    def prior(self) -> str:
+        """What was believed before the first epoch, as the run was told; empty where that was nothing."""
+        return str(self.options.get("prior")) if self.epochs and self.epochs[0].number == 0 else ""
+
+    @property
     def seconds(self) -> dict[str, float]:
         """Of all epochs, by stage, in the order in which they come."""
         found: dict[str, float] = {}
@@ -133,7 +140,7 @@ def read(run: Path) -> Reading:
     epochs = [_epoch(run, number) for number in ledger.epochs(run)]
     if epochs:
         finished = (run / "curated" / MARKER).is_file() and (run / "weights.parquet").is_file()
-        return Reading(run, record, epochs, _judged(run, epochs[-1].number), metrics, finished)
+        return Reading(run, record, epochs, _judged(run, epochs), metrics, finished)
     wanted = record["configuration"].get("epochs")
     return Reading(run, record, [], None, metrics, bool(metrics) and len(metrics) == wanted)
 
@@ -143,14 +150,16 @@ def _epoch(run: Path, number: int) -> Epoch:
     return Epoch(number, len(table), pc.sum(table["kept"]).as_py() or 0, pc.mean(table["mean"]).as_py())
 
 
-def _judged(run: Path, last: int) -> Judged:
+def _judged(run: Path, epochs: list[Epoch]) -> Judged:
+    first, last = epochs[0].number, epochs[-1].number
     table, stamp = ledger.final(run, last), ledger.stamp_of(run, last)
     beliefs, place = ledger.beliefs_of(table), manifest.path_of(run, last)
     rule = pruner.rule_in_words(beliefs, stamp.lam, stamp.rho)
     if place.is_file():  # else the run was stopped between the two
         rule = manifest.read(place)[1].rule
-    kept = table["kept"].to_numpy()
-    return Judged(table, beliefs, kept, stamp, rule, ledger.facts_of(run, last))
+    kept, judges = table["kept"].to_numpy(), beliefs.visits > 0
+    judges = pruner.decodable(beliefs) & (judges | ledger.has_prior(run))
+    return Judged(table, beliefs, kept, stamp, rule, ledger.facts_of(run, first), judges)
 
 
 @contextmanager

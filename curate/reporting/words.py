@@ -54,10 +54,22 @@ def rule(reading: Reading, judged: Judged) -> str:
             return f"Images of the domain {reading.options.get('domain')} alone are used, as the run was told."
         return "No image goes for its weight; `curate prune --keep` takes a budget afterwards."
     if judged.beliefs.a is None:
-        return f"After each epoch an image goes whose weight is {lam:g} or less."
+        return f"After each epoch an image goes whose weight is {lam:g} or less.{_before(reading)}"
+    unseen = _before(reading) or " An image that was not trained on yet is not judged."
     return (
         f"After each epoch an image goes where more than {rho:.0%} of its belief Beta(a, b) lies below the weight "
-        f"{lam:g}. An image that was not trained on yet is not judged."
+        f"{lam:g}.{unseen}"
+    )
+
+
+def _before(reading: Reading) -> str:
+    """What was believed beforehand, and what went by it; empty where that was nothing."""
+    if not reading.prior:
+        return ""
+    first = reading.epochs[0]
+    return (
+        f" Before the first epoch all {first.live:,} images were judged once, by a prior ({reading.prior}), which kept "
+        f"{first.kept:,}."
     )
 
 

@@ -56,7 +56,7 @@ def test_all_beliefs_are_in_the_frame_and_the_fullest_cell_is_the_darkest() -> N
 @pytest.mark.parametrize("epochs", [2, 40, 400])
 def test_shares_fall_from_all_to_the_last(epochs: int) -> None:
     shares = np.linspace(0.9, 0.1, epochs).tolist()
-    drawing = charts.over_epochs(shares)
+    drawing = charts.over_epochs(range(1, epochs + 1), shares)
     line = re.search(r'class="kept line" d="M([^"]+)"', drawing)[1].split("L")
     heights = [float(point.split()[1]) for point in line]
     assert heights == pytest.approx([14 + 150 * (1 - share) for share in (1.0, *shares)], abs=0.1)

@@ -205,6 +205,29 @@ def test_every_method_has_its_page(data, tmp_path, name):
     assert ("No image is near a cut" in page.text("images")) is (name in ("l2rw", "nn", "oracle", "uniform"))
 
 
+def test_a_prior_is_told_of_and_what_it_pruned_is_counted(data, bdw, tmp_path):
+    """An earlier run's beliefs as a prior: epoch 0 judges all, and the near ones are those that it judged, too."""
+    toyset.run_on(data, tmp_path / "run", prior=str(bdw[0]), epochs=2)
+    made = report(tmp_path / "run")
+    page, numbers = Page(made.path), made.numbers
+    safe(page)
+    assert [epoch["number"] for epoch in numbers["epochs"]] == [0, 1, 2]
+    before = len(toyset.manifest(tmp_path / "run", 0))
+    assert numbers["epochs"][0]["live"] == COUNT + 3
+    assert f"all {COUNT + 3} images were judged once, by a prior ({bdw[0]}), which kept {before}" in page.text("kept")
+    assert "is not judged" not in page.text("kept")
+    assert "s in 2 epochs" in page.text("costs")
+    rows = toyset.rows_of(tmp_path / "run" / "weights.parquet", "below", "error", "kept")
+    near = sorted(mass for mass, error, kept in rows if error is None and not kept)[:12]
+    judged = curate.reporting.reading.read(tmp_path / "run").judged
+    found = next(one for one in galleries.galleries(judged) if one.name == "near").places
+    assert sorted(x for x, y in judged.table.select(["below", "kept"]).take(found).to_pandas().values if not y) == near
+    starts = re.findall(
+        r'text-anchor="middle">(start|\d)</text>', page.raw.split('class="kept line"')[1].split("</svg>")[0]
+    )
+    assert starts == ["start", "0", "1", "2"]
+
+
 def test_the_same_run_gives_the_same_bytes(bdw, tmp_path):
     first, second = (report(bdw[0], tmp_path / name).path.read_bytes() for name in ("a.html", "b.html"))
     assert first == second == bdw[1].path.read_bytes()
