@@ -11,7 +11,14 @@ from curate.cli.options import json_option, out_option, print_result, seed_optio
 from curate.config.packers import PACKERS, PackerSpec, PackOption
 
 
-@click.group()
+def _layouts() -> str:
+    """What each packer takes and makes, for the help."""
+    specs = {name: PACKERS.spec(name) for name in PACKERS}
+    lines = (f"  {name:<12} {spec.layout} -> {spec.makes}" for name, spec in specs.items())
+    return "\b\nWhat each takes, and makes:\n" + "\n".join(lines)
+
+
+@click.group(epilog=_layouts())
 def pack() -> None:
     """Make shards of image files."""
 

@@ -76,7 +76,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     """
     target = open_target(config.target) if config.target else None
     notes = list(target.notes) if target else []
-    told = config.images
+    requested = config.images
     resolved = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
     place = Path(config.index) if config.index else None
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
@@ -88,7 +88,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     images = open_images(resolved, index, decoder, device)
     examples = fresh_examples(index)
     notes += store_notes(resolved, examples) + method_notes(resolved)
-    whole, statistics = measured(resolved, told, images, examples)
+    whole, statistics = measured(resolved, requested, images, examples)
     augment = Augment.of(whole.images)
     pretext: Pretext = PRETEXTS[whole.pretext](augment, whole.network)
     method: Method = METHODS[whole.method](_method_inputs(whole, images, examples, target, out, notes))
@@ -113,7 +113,7 @@ def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decod
 
 
 def store_notes(config: RunConfig, examples: Examples) -> list[str]:
-    """What a store lacks, as far as its list and its index tell."""
+    """Warnings of the store: shards that do not exist, files passed over, samples without an image or a safe name."""
     listed = shard_set.resolve(config.store, allow_pipe=config.machine.allow_pipe)
     missing, passed_over = listed.missing, listed.passed_over.left_out()
     shown = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
@@ -126,7 +126,7 @@ def store_notes(config: RunConfig, examples: Examples) -> list[str]:
 
 
 def method_notes(config: ResolvedConfig) -> list[str]:
-    """What is likely to go otherwise than thought."""
+    """Warnings of settings under which the method prunes nearly everything at once."""
     by_itself = config.belief.prior == "uniform"
     if by_itself and METHODS.spec(config.method).defaults.get("lam") == 0 and config.prune.lam > 0:
         weights = f"weights of {config.method} start at 0"
@@ -171,15 +171,22 @@ def _first_sentence(error: Exception) -> str:
 
 
 def measured(
-    config: ResolvedConfig, told: ImageConfig, images: ImageStore, examples: Examples
+    config: ResolvedConfig, requested: ImageConfig, images: ImageStore, examples: Examples
 ) -> tuple[ReadyConfig, str]:
-    """The configuration with the statistics of the pixels, and where these come from."""
+    """The configuration with mean and deviation of the pixels, and a note on where they come from.
+
+    Args:
+        requested: the options as given, which tell statistics of the user's from those of the pretext.
+
+    Raises:
+        CurateError: no sample has an image.
+    """
     rows = trainable(examples)
     if len(rows) == 0:
         raise CurateError(f"{config.store}: no sample has an image; name the store, or the extension by --image")
     mean, deviation = config.images.mean, config.images.deviation
     if mean is not None and deviation is not None:
-        given = told.mean is not None and told.deviation is not None
+        given = requested.mean is not None and requested.deviation is not None
         return ready(config, mean, deviation), "given" if given else f"of the pretext {config.pretext}"
     chosen = np.sort(rows[shuffle.permutation(config.seed, "statistics", 0, len(rows))[:MEASURED]])
     measured = measure(images.sample(chosen))

@@ -61,7 +61,7 @@ def test_a_folder_that_is_no_run_is_said(call, tmp_path):
 
 
 def test_methods_are_compared_by_ranks(tmp_path):
-    """The best has the highest score, or the lowest where lower is better; the diagram is written where it is wanted."""
+    """The best has the highest score, or the lowest where lower is better; ``out`` gets the diagram."""
     scores = tmp_path / "scores.csv"
     scores.write_text("data,a,b,c\n1,1,2,3\n2,1,3,2\n3,1,2,3\n4,1,2,3\n")
     assert curate.compare(scores).ranks == {"c": 1.25, "b": 1.75, "a": 3.0}

@@ -102,7 +102,7 @@ def test_the_help_of_a_registered_packer_is_its_row(command):
     text = pack(command, "toy", "--help").stdout
     for part in ("Pack toys.", "BOX", "curate pack toy box.npz --out toys", "1<=x<=5", "A+B", "[default: us]"):
         assert part in text
-    assert "toy" in pack(command, "--help").stdout
+    assert "toy          a box -> store\n" in pack(command, "--help").stdout
 
 
 @pytest.mark.parametrize(
