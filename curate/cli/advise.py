@@ -51,7 +51,7 @@ def advise(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Is curating worth it? Minutes of classifier and pilot, hours of each plan, and one sentence: do, do not, undecided.
+    """Is curating worth it? A classifier and a small pilot, minutes in all; hours of each plan; one plain sentence.
 
     \b
     Example:

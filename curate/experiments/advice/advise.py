@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from curate.config.catalogue import parse_encoder
 from curate.config.schema import RunConfig, from_options
 from curate.data.contact_sheet import contact_sheet
 from curate.data.target import open_target
@@ -66,6 +67,7 @@ def advise(
     started, progress = time.perf_counter(), progress or NullProgress()
     pilot.check(asked)
     config = from_options({**options, "method": "classifier", "seed": asked.seed})
+    parse_encoder(config.selection.encoder)  # before the folder is taken
     refuse_overlap(config, out)
     output_dir.refuse_strangers(out, RECORD)
     one_thread()
@@ -115,13 +117,14 @@ def draw_sheets(out: Path, index: Index) -> tuple[str, ...]:
     order = np.argsort(-score, kind="stable")
     few, cut = min(SHOWN, len(order)), int(kept.sum())
     at = max(0, min(len(order) - few, cut - few // 2))
+    lowest = f"by a score of {score[kept].min():.2f} or more" if cut else "for none scores like the target"
     found = []
     for name, places in (
         ("most-alike", order[:few]),
         ("at-the-cut", order[at : at + few]),
         ("least-alike", order[::-1][:few]),
     ):
-        title = f"{name.replace('-', ' ')}, by the classifier's score; {cut:,} of {len(order):,} are kept"
+        title = f"{name.replace('-', ' ')}; of {len(order):,} images {cut:,} are kept, {lowest}"
         contact_sheet(out / f"{name}.png", index, rows[places], score[places], title=title)
         found.append(str(out / f"{name}.png"))
     return tuple(found)
@@ -129,6 +132,8 @@ def draw_sheets(out: Path, index: Index) -> tuple[str, ...]:
 
 def _command(options: dict[str, Any], asked: Pilot) -> str:
     """What makes the curated shards anew, in a folder of the user's."""
-    given = {**options, "method": "classifier", **({"seed": asked.seed} if asked.seed else {})}
+    usual = {"encoder": "untrained", "device": "auto", "seed": 0}
+    given = {**options, "method": "classifier", "seed": asked.seed}
+    given = {name: value for name, value in given.items() if usual.get(name) != value}
     words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(["curate", "run", *words, "--out", "curated"])

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from curate.experiments.advice.plans import BDW_PASSES, REPETITIONS
-from curate.experiments.advice.record import Advice
+from curate.experiments.advice.record import TITLES, Advice
 from curate.experiments.baselines.report import shown
 from curate.experiments.text_tables import Sheet, markdown, number
-
-TITLES = {"curate": "Curate", "dont": "Do not curate", "undecided": "Undecided"}
 
 
 def text(found: Advice) -> str:
@@ -19,9 +17,10 @@ def text(found: Advice) -> str:
         opening.append(f"    {found.command}")
     sheets = [_look(found), *(_pilot(name, sets) for name, sets in found.pilot.items())]
     sheets += [_hours(found)] if found.hours else []
-    opening += [f"- {note}" for note in (*found.notes, *_of_the_budget(found))]
+    if notes := [*found.notes, *_of_the_budget(found)]:
+        opening.append("\n".join(f"- {note}" for note in notes))
     pictures = "Look for yourself: " + ", ".join(found.sheets)
-    return markdown(f"{TITLES[found.verdict]}", opening, sheets) + f"\n{pictures}\n"
+    return markdown(TITLES[found.verdict], opening, sheets) + f"\n{pictures}\n"
 
 
 def _look(found: Advice) -> Sheet:
@@ -68,7 +67,7 @@ def _of_the_budget(found: Advice) -> list[str]:
     if found.budget_repetitions is not None and found.budget_repetitions > REPETITIONS:
         lines.append(
             f"at the budget of {found.budget_steps:,} steps each would be seen {found.budget_repetitions:,.0f} times; "
-            f"beyond some {REPETITIONS} the unfiltered store has been found better (arXiv 2404.07177): keep more "
-            "(`curate run --keep`), or let `curate compare-baselines` try the full length"
+            f"beyond some {REPETITIONS} the unfiltered store has been found better (arXiv 2404.07177): train less, "
+            "keep more (`curate run --keep`), or let `curate compare-baselines` try the full length"
         )
     return lines

@@ -32,10 +32,11 @@ from shards.store import open_index
 
 #: The network and its images; 128 crops a step.
 OPTIONS: dict[str, Any] = {
-    **{"network": "small", "width": 16, "stem_stride": 2, "lr": 0.1, "workers": 0},
+    **{"network": "small", "width": 16, "stem_stride": 2, "workers": 0},
     **{"size": 28, "crop": 24, "colour": "rgb", "mirror": False},
 }
 BATCHES = {"rotation": 32, "simclr": 64}
+RATES = {"rotation": 0.05, "simclr": 0.1}
 #: Where a network is read, by pretext.
 TAPS = {"rotation": "layer2:4x4", "simclr": "pool"}
 SETS = ("raw", "random", "curated")
@@ -86,7 +87,7 @@ class Place:
     def options(self, pretext: str) -> dict[str, Any]:
         """Of a training on any of the sets."""
         measured = {"mean": self.mean, "deviation": self.deviation, "device": self.device}
-        return OPTIONS | measured | {"pretext": pretext, "batch": BATCHES[pretext]}
+        return OPTIONS | measured | {"pretext": pretext, "batch": BATCHES[pretext], "lr": RATES[pretext]}
 
 
 @dataclass(frozen=True)

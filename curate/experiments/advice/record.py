@@ -10,6 +10,9 @@ from curate.experiments.advice.plans import Budget
 from curate.experiments.advice.tried import Tried
 from curate.experiments.advice.verdict import Look, Verdict, decide
 
+#: The verdicts for people.
+TITLES = {"curate": "Curate", "dont": "Do not curate", "undecided": "Undecided"}
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -112,6 +115,5 @@ def _of_the_budget(tried: Tried, look: Look, budget: Budget, classifying: float)
 
 
 def _sentence(found: Verdict, tried: Tried | None) -> str:
-    opening = {"curate": "Curate", "dont": "Do not curate", "undecided": "Undecided"}[found.word]
-    length = f", after {tried.steps} steps with {pilot.LABELS} labels a class" if tried and tried.gained else ""
-    return f"{opening}{length}: {found.why}."
+    length = f" (pilot of {tried.steps} steps, {pilot.LABELS} labels a class)" if tried and tried.gained else ""
+    return f"{TITLES[found.word]}: {found.why}{length}."

@@ -89,8 +89,9 @@ def untaught(right: Rows) -> tuple[str, ...]:
     words = {"untrained": "the network as it was drawn", "pixels": "the pixels themselves"}
     less = {kind: paired.difference(right["curated"], right[kind]) for kind in words}
     return tuple(
-        f"the curated network is not told to be better than {words[kind]} ({found.mean:+.1f} points): at this length "
-        "pre-training itself does not show; a longer pilot (--steps) would tell more"
+        f"the curated network is {'worse than' if found.told else 'not told to be better than'} {words[kind]} "
+        f"({found.mean:+.1f} points): at this length pre-training itself does not pay; "
+        "a longer pilot (--steps) tells more"
         for kind, found in less.items()
         if not (found.told and found.mean > 0)
     )

@@ -116,12 +116,14 @@ def decide(look: Look, gained: Gain | None, unscored: str = "") -> Verdict:
         return Verdict("undecided", f"no pilot could be scored: {unscored}")
     if gained.low is None or gained.high is None:
         return Verdict("undecided", "one scored image tells nothing; give more labelled images in val/")
-    interval = f"{gained.mean:+.1f} points [{gained.low:+.1f}, {gained.high:+.1f}] against {gained.against}"
+    by = f"{gained.mean:+.1f} points [{gained.low:+.1f}, {gained.high:+.1f}] on the best without ({gained.against})"
     if gained.low > 0:
-        return Verdict("curate", f"the curated images train a better network: {interval}")
+        return Verdict("curate", f"what the classifier keeps trains the better network, {by}")
     if gained.high < USEFUL:
-        return Verdict("dont", f"the pilot leaves no useful gain: {interval}")
-    return Verdict("undecided", f"the pilot does not tell: {interval}; {would_decide(gained)}")
+        return Verdict("dont", f"what the classifier keeps trains no better network, {by}")
+    return Verdict(
+        "undecided", f"it is not told whether what the classifier keeps trains better, {by}; {would_decide(gained)}"
+    )
 
 
 def by_look(look: Look) -> Verdict | None:
@@ -143,6 +145,6 @@ def would_decide(gained: Gain) -> str:
     """
     assert gained.low is not None
     half = gained.mean - gained.low
-    wanted = math.ceil(gained.seeds * (half / gained.mean) ** 2) if gained.mean > 0 else MANY + 1
-    seeds = f"--seeds {wanted}, " if gained.seeds < wanted <= MANY else ""
+    wanted = max(gained.seeds + 1, math.ceil(gained.seeds * (half / gained.mean) ** 2)) if gained.mean > 0 else MANY + 1
+    seeds = f"--seeds {wanted}, " if wanted <= MANY else ""
     return f"what would: {seeds}more labelled images in val/, or a longer pilot (--steps)"
