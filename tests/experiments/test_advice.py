@@ -136,6 +136,16 @@ def test_steps_fit_the_time():
             assert spent <= pilot.SECONDS or steps == pilot.STEPS[-1]
 
 
+def test_later_seeds_have_as_many_steps(tmp_path):
+    """What fits is asked once a folder: more seeds in the same time would be fewer steps, and another experiment."""
+    place = pilot.Place("", "", tmp_path, None, "cpu", (), ())
+    timed = {"rotation": {"plain": 0.05}}
+    first = pilot.length(place, pilot.Pilot(("rotation",), seeds=3), timed, 2)
+    assert first == pilot.length(place, pilot.Pilot(("rotation",), seeds=9), timed, 2)
+    assert first > pilot.steps_that_fit(timed, 9, 2)
+    assert pilot.length(place, pilot.Pilot(("rotation",), steps=7), timed, 2) == 7
+
+
 def drawn(target, seed=0):
     return scored.draw(open_target(target), Decoder(16, "grey"), seed)
 
@@ -266,6 +276,9 @@ def test_advice_goes_on_and_is_the_same_again(world, advised, monkeypatch):
     again = curate.advise(world / "store", world / "target", out=world / "out", **SMALL)
     assert [(cell.shards, cell.seed) for cell in trained] == [("curated", 1)]
     assert same(again) == same(advised)
+    more = curate.advise(world / "store", world / "target", out=world / "out", **SMALL | {"seeds": 3})
+    assert [(cell.shards, cell.seed) for cell in trained[1:]] == [(kind, 2) for kind in pilot.SETS]
+    assert more.seeds == 3
     longer = curate.advise(world / "store", world / "target", out=world / "out", **SMALL | {"budget": "2000"})
     assert longer.budget_steps == 2000
     assert longer.hours["plain on raw"] == pytest.approx(2 * again.hours["plain on raw"], abs=2e-4)
@@ -274,7 +287,9 @@ def test_advice_goes_on_and_is_the_same_again(world, advised, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "error", "text"),
     [
-        ({"seeds": 3}, RunMismatch, "seeds was 2, is 3"),
+        ({"steps": 3}, RunMismatch, "steps was 2, is 3"),
+        ({"seed": 1}, RunMismatch, "seed was 0, is 1"),
+        ({"seeds": 0}, Misuse, "--seeds 0"),
         ({"pretexts": ("simclr",)}, RunMismatch, "pretexts was"),
         ({"pretexts": ()}, Misuse, "--pretext"),
         ({"pretexts": ("reconstruction",)}, Misuse, "rotation, simclr"),

@@ -57,7 +57,8 @@ def advise(
             one in ``out``. A target with labels scores a pilot on its val; without, the classifier alone is asked.
         out: a folder for this alone.
         asked: how the pilot is made.
-        budget: of the real training, whose hours are counted; asked again with another, only these change.
+        budget: of the real training, whose hours are counted; asked again with another, only these change. Asked again
+            for more seeds, only the new ones are trained.
 
     Raises:
         Misuse: an unknown pretext; ``out`` overlaps store or target, or holds files of something else.
@@ -93,8 +94,8 @@ def _indexed(config: RunConfig, out: Path) -> tuple[Index, RunConfig]:
 
 
 def _record(store: str, target: str, config: RunConfig, asked: Pilot) -> dict[str, Any]:
-    """What the result depends on: fingerprints, the encoder, and the pilot but for how many are trained at a time."""
-    pilot_of = {name: value for name, value in plain(asked).items() if name != "processes"}
+    """What a cell depends on. Not the seeds: what is undecided goes on with more of them."""
+    pilot_of = {name: value for name, value in plain(asked).items() if name not in ("processes", "seeds")}
     whose = {"format": FORMAT, "version": VERSION, "store": store, "target": target}
     return {**whose, "encoder": config.selection.encoder, **pilot_of}
 

@@ -45,7 +45,7 @@ UNTRAINED = ("untrained", "pixels")
 LABELS = 5
 
 #: Seconds that the trainings of a pilot may take, steps that it may have, and seconds of a training beside its steps.
-SECONDS, STEPS, BESIDE = 90.0, (600, 400, 300, 200, 150, 100, 75, 50, 30, 20, 10), 2.0
+SECONDS, STEPS, BESIDE = 90.0, (600, 400, 300, 200, 150, 100, 75, 50, 30, 20, 10), 3.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,13 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Length:
+    """A cell: the steps of every training, chosen once, so that later seeds have as many."""
+
+    pretexts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Training:
     """A cell: a plain training and its score."""
 
@@ -138,6 +145,19 @@ def _time(place: Place, cell: Timing) -> Result:
 def _seconds_of(config: RunConfig) -> float:
     with tempfile.TemporaryDirectory() as scratch:
         return dry_run(config, Path(scratch) / "run").seconds_per_step
+
+
+def length(place: Place, asked: Pilot, timed: dict[str, Result], processes: int) -> int:
+    """The steps asked for, or those that fitted when the folder's first trainings were planned."""
+    if asked.steps is not None:
+        return asked.steps
+    fit = partial(_fit, timed, asked.seeds, processes)
+    found = run_cells(fit, {"steps": Length(asked.pretexts)}, place.out / "timings", "length")
+    return int(found["steps"]["steps"])
+
+
+def _fit(timed: dict[str, Result], seeds: int, processes: int, cell: Length) -> Result:
+    return {"steps": steps_that_fit(timed, seeds, processes)}
 
 
 def steps_that_fit(timed: dict[str, Result], seeds: int, processes: int) -> int:

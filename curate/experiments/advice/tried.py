@@ -61,7 +61,7 @@ def try_out(config: RunConfig, target: TargetIndex, out: Path, asked: Pilot, kep
         return Tried(first, StepSeconds(plain, plain, timed[first]["bdw"]), unscored=str(error))
     scored.save(out / "scored.npz", held)
     processes = asked.processes or min(2, len(os.sched_getaffinity(0)))
-    steps = asked.steps or pilot.steps_that_fit(timed, asked.seeds, processes)
+    steps = pilot.length(place, asked, timed, processes)
     seeds = range(asked.seed, asked.seed + asked.seeds)
     pilot.random_sets(place, kept, seeds)
     cells = pilot.run(place, asked.pretexts, seeds, steps, processes)
