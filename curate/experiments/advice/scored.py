@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curate.data.decode import Decoder, image_bytes, to_pixels
+from curate.data.decode import Decoder, to_pixels
 from curate.data.photos import Photos
 from curate.data.target import Split, TargetIndex, label_of
 from curate.errors import CurateError
@@ -127,12 +127,12 @@ def _decoded(split: Split, rows: Ints, labels: Ints, decoder: Decoder) -> tuple[
     """Pixels and labels of the rows that decode."""
     assert isinstance(split, Index)  # image files have no labels
     pictures, known = [], []
-    for sample in stream.images(split, rows):
+    for row, body in zip(rows.tolist(), stream.images(split, rows), strict=True):
         try:
-            pictures.append(to_pixels(decode(image_bytes(sample)), decoder.size, decoder.colour))
-        except (ImageError, StopIteration):
+            pictures.append(to_pixels(decode(body), decoder.size, decoder.colour))
+        except ImageError:
             continue
-        known.append(int(labels[sample["__row__"]]))
+        known.append(int(labels[row]))
     return pictures, known
 
 

@@ -89,11 +89,11 @@ def untaught(right: Rows) -> tuple[str, ...]:
     words = {"untrained": "the network as it was drawn", "pixels": "the pixels themselves"}
     less = {kind: paired.difference(right["curated"], right[kind]) for kind in words}
     return tuple(
-        f"the curated network is {'worse than' if found.told else 'not told to be better than'} {words[kind]} "
+        f"the curated network is {'worse than' if found.differs else 'not told to be better than'} {words[kind]} "
         f"({found.mean:+.1f} points): at this length pre-training itself does not pay; "
         "a longer pilot (--steps) tells more"
         for kind, found in less.items()
-        if not (found.told and found.mean > 0)
+        if not (found.differs and found.mean > 0)
     )
 
 
