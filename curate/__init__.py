@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from curate.api import (
+        advise,
         compare,
         compare_baselines,
         demo,
@@ -44,6 +45,7 @@ __all__ = [
     "Error",
     "Misuse",
     "Run",
+    "advise",
     "compare",
     "compare_baselines",
     "demo",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from curate.evaluation.score import Score
     from curate.evaluation.search import Tell
+    from curate.experiments.advice.record import Advice
     from curate.ledger.reprune import Grid
     from curate.ledger.summary import EpochSummary
     from curate.progress import Progress
@@ -562,6 +563,53 @@ def reproduce_table3(
     from curate.experiments.tables.table3 import table3
 
     return table3(Path(data), Path(out), scale, domain, processes=processes, devices=devices, seed=seed)
+
+
+def advise(
+    store: PathLike,
+    target: PathLike,
+    *,
+    out: PathLike,
+    budget: str = "1h",
+    pretexts: Sequence[str] = ("rotation", "simclr"),
+    seeds: int = 3,
+    steps: int | None = None,
+    seed: int = 0,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Advice:
+    """Say before anything is paid for whether curating a store for a target is worth it; goes on where it was stopped.
+
+    Args:
+        store: the shards.
+        target: with labels a small pilot is trained and scored on its val; without, what the images look like decides.
+        out: its folder: index, features, the classifier's run, the pilot, contact sheets, ``advice.json``, ``.md``.
+        budget: of the real training, in steps ("20000") or hours ("12h").
+        pretexts: that the real training may have, of rotation and simclr.
+        seeds: trainings of each set in the pilot.
+        steps: of each; None for what fits in about a minute and a half.
+        seed: of every draw.
+        processes: trainings at a time; None for two, where there are as many cores.
+        options: of the classifier's run: ``encoder``, ``nets``, ``features``, ``index``, ``image``, ``device``.
+
+    Returns:
+        Verdict, expected gain and its interval, hours of each plan, and what the classifier found.
+
+    Raises:
+        Misuse: an option that is unknown or out of its range; ``out`` holds something else.
+        RunMismatch: ``out`` holds advice on another store or target, or asked for otherwise.
+
+    >>> advise("store", "target", out="advice").verdict        # doctest: +SKIP
+    """
+    asked = {"store": os.fspath(store), "target": os.fspath(target), **options}
+    check_inputs(from_options({**asked, "method": "classifier"}))
+    from curate.experiments.advice.advise import advise as find_out
+    from curate.experiments.advice.pilot import Pilot
+    from curate.experiments.advice.plans import Budget
+
+    pilot = Pilot(tuple(pretexts), seeds, steps, seed, processes)
+    return find_out(asked, Path(out), pilot, Budget.parse(budget), progress)
 
 
 def configured(

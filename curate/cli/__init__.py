@@ -22,7 +22,7 @@ from shards.io.bus_error import install_handler
 #: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name, a dash
 #: being an underscore there.
 VERBS = (
-    *("demo", "pack", "index", "features", "run", "ledger", "report", "prune", "rewrite", "verify", "export"),
+    *("demo", "pack", "index", "features", "advise", "run", "ledger", "report", "prune", "rewrite", "verify", "export"),
     *("pretrain", "evaluate", "compare-baselines", "compare", "reproduce"),
 )
 

@@ -22,6 +22,7 @@ MODULES = (*("curate.errors", "shards.errors"), "curate.progress")
 OPTIONS = ("curate.config.catalogue", "curate.config.packers", "curate.config.schema")
 #: Functions that put what a call returned in words.
 WORDS = {
+    ("curate.experiments.advice.page", "text"),
     ("curate.experiments.baselines.report", "page"),
     ("curate.experiments.demo.demo", "table"),
     ("curate.ledger.manifest", "footer_in"),
