@@ -1,4 +1,4 @@
-"""A dry run gives an interval from timed steps, comes to an end, and names cheaper choices that can be given as they stand."""
+"""A dry run gives an interval from timed steps, comes to an end, and names cheaper choices to give as they stand."""
 
 from __future__ import annotations
 
