@@ -236,9 +236,7 @@ def pack_imagefolder(
     if not target:
         return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size)
     shares = (0.4, 0.2, 0.4) if split is None else split
-    return imagefolder.pack_target(
-        Path(folder), Path(out), split=shares, seed=seed, shard_size=size, group_by=group_by
-    )
+    return imagefolder.pack_target(Path(folder), Path(out), split=shares, seed=seed, shard_size=size, group_by=group_by)
 
 
 def pack_idx(

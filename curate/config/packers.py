@@ -182,8 +182,8 @@ PACKERS: Registry[PackerSpec] = Registry(
             layout="decathlon-1.0: annotations/, and data/ with a folder or a tar a domain",
             makes="store and target",
             details="A target's train and val are halves of as many train images as the paper takes, its test is the "
-            "official val split; with --groups they are parts of the same sizes of all its images, no group on two sides. "
-            "Image bytes stay as they are.",
+            "official val split; with --groups they are parts of the same sizes of all its images, no group on two "
+            "sides. Image bytes stay as they are.",
             examples=(
                 "decathlon-1.0 --out decathlon",
                 "decathlon-1.0 --domains gtsrb,omniglot --mix gtsrb,omniglot --out mixed",
@@ -204,7 +204,7 @@ PACKERS: Registry[PackerSpec] = Registry(
                 ),
                 PackOption(
                     "groups",
-                    "New splits with whole groups: CSV or Parquet of file, group (or source_path, for GTSRB, Omniglot).",
+                    "New splits of whole groups: CSV or Parquet of file, group (or source_path: GTSRB, Omniglot).",
                     metavar="FILE",
                 ),
             ),
