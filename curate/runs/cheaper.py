@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,22 +65,35 @@ def savings(job: Job, hours: float, deadline: float) -> list[Saving]:
 
 
 def smaller_networks(config: ReadyConfig) -> dict[str, ReadyConfig]:
-    """Configurations with less to compute a step, by the options that make them."""
+    """Configurations with less to compute a step, by the options that make them, what changes first.
+
+    Images and network are told whole: where one of these options is given, the others have other defaults.
+    """
     images, network = config.images, config.network
-    found = {}
+    changes: list[dict[str, Any]] = []
     if images.crop >= 48:  # below 24 pixels little is left to learn from
-        size, crop = images.size // 2, images.crop // 2
-        # The network is named, as its default depends on the crop.
-        options = f"--size {size} --crop {crop} --network {network.network}"
-        found[options] = replace(config, images=replace(images, size=size, crop=crop))
+        changes.append({"size": images.size // 2, "crop": images.crop // 2})
     if network.network.startswith("resnet"):
-        found["--network small"] = replace(config, network=replace(network, network="small"))
+        changes.append({"network": "small"})
     if network.network == "small" and network.stem_stride == 1:
-        found["--stem-stride 2"] = replace(config, network=replace(network, stem_stride=2))
+        changes.append({"stem_stride": 2})
     if network.network == "small" and network.width >= 16:
-        half = network.width // 2
-        found[f"--width {half}"] = replace(config, network=replace(network, width=half))
-    return found
+        changes.append({"width": network.width // 2})
+    return {_told(config, change): _changed(config, change) for change in changes}
+
+
+def _changed(config: ReadyConfig, change: dict[str, Any]) -> ReadyConfig:
+    images = {name: value for name, value in change.items() if name in ("size", "crop")}
+    network = {name: value for name, value in change.items() if name not in images}
+    return replace(config, images=replace(config.images, **images), network=replace(config.network, **network))
+
+
+def _told(config: ReadyConfig, change: dict[str, Any]) -> str:
+    images, network = config.images, config.network
+    shape = {"size": images.size, "crop": images.crop, "network": network.network, "norm": network.norm}
+    if change.get("network", network.network) == "small":
+        shape |= {"stem_stride": network.stem_stride, "width": network.width}
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in (change | {**shape, **change}).items())
 
 
 def _seconds_of_pass(config: ReadyConfig, device: torch.device) -> float:
