@@ -204,6 +204,7 @@ def pack_imagefolder(
     out: PathLike,
     target: bool = False,
     split: tuple[float, float, float] | None = None,
+    group_by: str | None = None,
     seed: int = 0,
     shard_size: int | None = None,
 ) -> PackReport:
@@ -214,6 +215,8 @@ def pack_imagefolder(
         out: the folder of shards, new or empty; it appears whole or not at all.
         target: make ``train/``, ``val/``, ``test/`` of ``folder``'s class folders, labelled, instead of a store.
         split: shares of train, val and test of a target, which sum to 1; None for 0.4, 0.2, 0.4.
+        group_by: what keeps images of a target in one split together: a regular expression, sought in the path, whose
+            first bracket or whole match is the group; or a CSV or Parquet file with columns ``file`` and ``group``.
         seed: of the splits, and of the order within each.
         shard_size: bytes of a shard; None for 256 MiB.
 
@@ -226,13 +229,14 @@ def pack_imagefolder(
     """
     from shards.packing import imagefolder
 
-    if split is not None and not target:
-        raise Misuse("--split: only with --target; add it, or leave --split out")
+    for name, value in (("--split", split), ("--group-by", group_by)):
+        if value is not None and not target:
+            raise Misuse(f"{name}: only with --target; add it, or leave {name} out")
     size = _shard_size(shard_size)
     if not target:
         return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size)
     shares = (0.4, 0.2, 0.4) if split is None else split
-    return imagefolder.pack_target(Path(folder), Path(out), split=shares, seed=seed, shard_size=size)
+    return imagefolder.pack_target(Path(folder), Path(out), split=shares, seed=seed, shard_size=size, group_by=group_by)
 
 
 def pack_idx(
@@ -300,6 +304,7 @@ def pack_decathlon(
     source: str = "imagenet12",
     mix: Sequence[str] = (),
     labelled: Callable[[str], int | None] = lambda domain: None,
+    groups: PathLike | None = None,
     seed: int = 0,
     shard_size: int | None = None,
 ) -> DecathlonReport:
@@ -313,6 +318,9 @@ def pack_decathlon(
         mix: domains whose unused training images go into the store, too.
         labelled: of a domain's name: the number of images in train and val together; None for all there are.
             `curate.pack` takes as many as the paper.
+        groups: a CSV or Parquet file with columns ``file`` and ``group`` (or ``source_path``, which tells the tracks of
+            GTSRB and the writers of Omniglot): new splits of the same sizes in which groups are whole; None for the
+            prescribed splits.
         seed: of the halves, and of the order.
         shard_size: bytes of a shard; None for 256 MiB.
 
@@ -332,6 +340,7 @@ def pack_decathlon(
         labelled=labelled,
         seed=seed,
         shard_size=_shard_size(shard_size),
+        groups=None if groups is None else Path(groups),
     )
 
 

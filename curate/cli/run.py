@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 @out_option("The run directory: new, or of the same run, which then goes on.")
 @click.option("--config", type=click.Path(path_type=Path), help="Options from a TOML or JSON file, or a run.json.")
 @click.option("--paper", is_flag=True, help="The paper's constants: raw eta 10, lam 0.25, rho 0.5, no option of ours.")
-@click.option("--dry-run", is_flag=True, help="Time five steps, say what the run will cost and what will not work.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Time a few steps, say what the run will cost, what is cheaper and what will not work.",
+)
 @json_option
 @options_of(RunConfig, *GROUPS.values())
 def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:

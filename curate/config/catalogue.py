@@ -275,6 +275,12 @@ ENCODERS: Registry[EncoderSpec] = Registry(
         "torchvision": EncoderSpec(
             "curate.selection.pretrained:Torchvision", "a model of torchvision", needs="NAME[@FILE of weights]"
         ),
+        "timm": EncoderSpec(
+            "curate.selection.timm_model:Timm", "a model of timm", needs="NAME[@FILE of weights]", extra="timm"
+        ),
+        "onnx": EncoderSpec(
+            "curate.selection.onnx_model:Onnx", "a network in an ONNX file", needs="FILE", extra="onnx"
+        ),
         "lite0": EncoderSpec(
             "curate.selection.lite0:Lite0", "EfficientNet-Lite0, trained on ImageNet", extra="features"
         ),

@@ -126,11 +126,21 @@ PACKERS: Registry[PackerSpec] = Registry(
             "a folder of images: a store, or with --target a folder of class folders",
             layout="image files at any depth; of a target, a folder a class",
             makes="store or target",
-            examples=("photos --out store", "flowers --out target --target --split 0.4,0.2,0.4"),
+            examples=(
+                "photos --out store",
+                "flowers --out target --target --split 0.4,0.2,0.4",
+                "signs --out target --target --group-by '^(.+)_'",
+            ),
             out="The folder of shards; must not hold anything yet.",
             options=(
                 PackOption("target", "Class folders -> a labelled target with train/, val/, test/.", bool),
                 PackOption("split", "Shares of train, val, test of a target [default: 0.4,0.2,0.4].", parse=shares),
+                PackOption(
+                    "group_by",
+                    "What stays in one split together: by the path (first bracket or whole match), or a CSV or Parquet "
+                    "file with columns file, group.",
+                    metavar="REGEX|FILE",
+                ),
             ),
         ),
         "idx": PackerSpec(
@@ -172,10 +182,12 @@ PACKERS: Registry[PackerSpec] = Registry(
             layout="decathlon-1.0: annotations/, and data/ with a folder or a tar a domain",
             makes="store and target",
             details="A target's train and val are halves of as many train images as the paper takes, its test is the "
-            "official val split. Image bytes stay as they are.",
+            "official val split; with --groups they are parts of the same sizes of all its images, no group on two "
+            "sides. Image bytes stay as they are.",
             examples=(
                 "decathlon-1.0 --out decathlon",
                 "decathlon-1.0 --domains gtsrb,omniglot --mix gtsrb,omniglot --out mixed",
+                "decathlon-1.0 --domains gtsrb --groups decathlon-1.0/origin.csv.gz --out tracks",
             ),
             out="Gets store and targets/DOMAIN; must not hold anything yet.",
             source="root",
@@ -189,6 +201,11 @@ PACKERS: Registry[PackerSpec] = Registry(
                 PackOption("source", "The domain whose train images are the store.", default="imagenet12"),
                 PackOption(
                     "mix", "Domains whose unused train images go into the store too.", parse=names, metavar="A,B"
+                ),
+                PackOption(
+                    "groups",
+                    "New splits of whole groups: CSV or Parquet of file, group (or source_path: GTSRB, Omniglot).",
+                    metavar="FILE",
                 ),
             ),
         ),

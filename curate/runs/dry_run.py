@@ -1,4 +1,4 @@
-"""What a run will cost before it is started: index and target read, five steps timed, nothing trained or kept."""
+"""What a run will cost before it is started: index and target read, a few steps timed, nothing trained or kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,19 @@ from curate.data.decode import Pixels
 from curate.data.target import TargetIndex
 from curate.errors import CurateError, Misuse
 from curate.runs import checkpoint, prior
+from curate.runs.cheaper import Saving, savings
 from curate.runs.epoch import peak_memory
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import refuse_overlap
 from curate.training import engine
 from curate.types import Ints
 
-#: Steps that are timed, after one that warms up.
-STEPS = 5
+#: Steps that are timed, after one that warms up; fewer where these seconds are over before, but never less than two.
+STEPS, FEWEST, STEPS_FOR = 5, 2, 15.0
+#: Seconds for finding something cheaper.
+SAVINGS_FOR = 10.0
+#: Hours from which on something cheaper is named.
+LONG = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,16 @@ class Forecast:
     Args:
         images, epochs, steps: of the whole run.
         seconds_per_step: median of the timed steps, reading included.
-        hours: of the whole run.
+        hours: of the whole run, by that median.
         peak_memory: bytes held by this process while it was timed.
         disk: bytes the run directory will take at most: curated shards, checkpoints, ledger.
         disk_free: bytes free where it goes.
         episode: the shape of a target batch, or what else the target is for.
         problems: what will not work, a line each.
         notes: what is worth knowing.
+        timed_steps: how many steps that rests on.
+        hours_low, hours_high: of the whole run, if all its steps took as long as the fastest, the slowest of them.
+        cheaper: where the run takes more than `LONG` hours, the choices that cut most.
     """
 
     images: int
@@ -57,22 +65,29 @@ class Forecast:
     episode: str
     problems: list[str]
     notes: list[str]
+    timed_steps: int = 0
+    hours_low: float = 0.0
+    hours_high: float = 0.0
+    cheaper: list[Saving] = field(default_factory=list)
 
     def text(self) -> str:
         """For people."""
+        low, high = (_duration(hours * 3600) for hours in (self.hours_low, self.hours_high))
+        spread = low if low == high else f"{low} to {high}"
         lines = [
             f"{self.images:,} images, {self.epochs} epochs, {self.steps:,} steps of {self.seconds_per_step:.3g} s",
-            f"time    at most {_duration(self.hours * 3600)}, if nothing were pruned",
+            f"time    {spread}, by the fastest and slowest of {self.timed_steps} steps; less once images are pruned",
             f"memory  {self.peak_memory / 2**30:.2f} GiB",
             f"disk    at most {self.disk / 1e6:,.1f} MB of {self.disk_free / 1e6:,.0f} MB free",
             f"target  {self.episode}",
         ]
+        lines += [f"cheaper {one.options}: about {_duration(one.hours * 3600)} ({one.by})" for one in self.cheaper]
         lines += [f"note    {note}" for note in self.notes] + [f"PROBLEM {problem}" for problem in self.problems]
         return "\n".join(lines)
 
 
 def dry_run(config: RunConfig, out: Path) -> Forecast:
-    """Time five steps of the run that ``config`` describes.
+    """Time up to five steps of the run that ``config`` describes; half a minute, or two steps where they take longer.
 
     Raises:
         As `curate.runs.run.run`; and CurateError on CUDA out of memory, with the batch that may fit.
@@ -94,7 +109,9 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     batch, epochs = job.config.train.batch, job.config.train.epochs
     rows = trainable(job.examples)
     steps = -(-len(rows) // batch)
-    seconds, trained = _timed_steps(job, rows, batch)
+    timed, trained = _timed_steps(job, rows, batch, time.perf_counter() + STEPS_FOR)
+    seconds = float(np.median(timed))
+    hours, low, high = ((before + float(each) * steps * epochs) / 3600 for each in (seconds, min(timed), max(timed)))
     disk, free = disk_needed(job, len(rows), epochs), _disk_free(out)
     problems = (
         [] if disk < free else [f"disk: at most {disk:,} bytes are needed, {free:,} are free; name another --out"]
@@ -108,13 +125,17 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         epochs,
         steps * epochs,
         seconds,
-        (before + seconds * steps * epochs) / 3600,
+        hours,
         peak_memory(job.setup.device),
         disk,
         free,
         _nearest(job.target) if job.target and _measures(config) else _episode(job),
         problems,
         job.notes,
+        len(timed),
+        low,
+        high,
+        savings(job, hours, time.perf_counter() + SAVINGS_FOR) if hours > LONG else [],
     )
 
 
@@ -140,8 +161,8 @@ def disk_needed(job: Job, images: int, epochs: int) -> int:
     return shards + model * (epochs + 4) + 40 * images * epochs
 
 
-def _timed_steps(job: Job, rows: Ints, batch: int) -> tuple[float, int]:
-    """Seconds a step, and the images trained on."""
+def _timed_steps(job: Job, rows: Ints, batch: int, deadline: float) -> tuple[list[float], int]:
+    """Seconds of each timed step, and the images trained on; the first step counts only where there are no others."""
     job = replace(job, state=engine.begin(job.setup, job.state.method))
     some = job.images.order(rows, job.config.seed, 1)[: batch * (STEPS + 1)]
     visit = torch.zeros(len(some), dtype=torch.int64, device=job.setup.device)
@@ -150,18 +171,21 @@ def _timed_steps(job: Job, rows: Ints, batch: int) -> tuple[float, int]:
     marks: list[float] = []
     warmed = replace(job.config, belief=replace(job.config.belief, warmup=0))
     setup = replace(job.setup, config=warmed)
+    batches = _marked(job.images.batches(some, batch), marks, setup.device, deadline)
     try:
-        totals, _ = engine.train_epoch(
-            setup, job.state, 1, _marked(job.images.batches(some, batch), marks, setup.device)
-        )
+        totals, _ = engine.train_epoch(setup, job.state, 1, batches)
     except torch.cuda.OutOfMemoryError as error:
         raise CurateError(f"CUDA out of memory at --batch {batch}; try --batch {max(2, batch // 2)}") from error
-    return float(np.median(np.diff(marks)[1:] if len(marks) > 2 else np.diff(marks))), totals.images
+    seconds = np.diff(marks).tolist()
+    return (seconds[1:] if len(seconds) > FEWEST else seconds), totals.images
 
 
-def _marked(batches: Iterable[Pixels], marks: list[float], device: torch.device) -> Iterator[Pixels]:
+def _marked(batches: Iterable[Pixels], marks: list[float], device: torch.device, deadline: float) -> Iterator[Pixels]:
+    """The batches, until the deadline but for the first `FEWEST`; when each was asked for goes to ``marks``."""
     for batch in batches:
         _mark(marks, device)
+        if len(marks) > FEWEST and marks[-1] > deadline:
+            return
         yield batch
     _mark(marks, device)
 

@@ -7,9 +7,12 @@ left out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from shards.errors import Misuse, ShardError
 from shards.faults import Fault
@@ -20,6 +23,8 @@ from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
 from shards.io.regular_files import read_regular
 from shards.member_names import split_name, storable
+from shards.packing.group_splits import missing_classes, split_groups
+from shards.packing.groups import Groups, gap_notes, groups_of, save_groups
 from shards.packing.target import SPLITS, check_class_names, write_classes
 from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, Sample, check_shard_size, write_shards
@@ -36,6 +41,7 @@ class PackReport:
         faults: images left out, and why; their `shard` is the file's path in the folder.
         passed_over: everything that is no image file, ``ignored`` files by suffix included.
         renamed: new keys by file, of files whose own name readers would not return as key.
+        notes: what a person should know of the groups that splits kept whole.
     """
 
     samples: dict[str, int]
@@ -44,6 +50,7 @@ class PackReport:
     faults: tuple[Fault, ...]
     passed_over: PassedOver
     renamed: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Counts for people: a line, and a second where something was passed over."""
@@ -54,11 +61,12 @@ class PackReport:
         return f"{line}\npassed over: {passed_over}" if passed_over else line
 
     def remarks(self) -> list[str]:
-        """A line an image that was left out, and one that got another key than its name's."""
+        """A line an image that was left out, one that got another key than its name's, and a line a note."""
         renamed = (
             f"renamed: {name} has the key {key}; readers pass over its own" for name, key in self.renamed.items()
         )
-        return [*(f"left out: {fault}" for fault in self.faults), *renamed]
+        notes = (f"note: {note}" for note in self.notes)
+        return [*(f"left out: {fault}" for fault in self.faults), *renamed, *notes]
 
 
 def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
@@ -90,6 +98,7 @@ def pack_target(
     split: tuple[float, float, float] = (0.4, 0.2, 0.4),
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
+    group_by: str | None = None,
 ) -> PackReport:
     """Pack folders, one a class, as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
@@ -99,9 +108,11 @@ def pack_target(
 
     Args:
         split: shares of train, val and test; their sum is 1.
+        group_by: what tells groups of images that stand in one split together (`groups.groups_of`); the classes are
+            then spread as far as groups allow, and ``groups.parquet`` keeps them. None where every image is for itself.
 
     Raises:
-        Misuse: as `pack_folder`, or ``split`` is invalid.
+        Misuse: as `pack_folder`, ``split`` is invalid, or ``group_by`` finds nothing.
         ShardError: no class folder, or a class with fewer decodable images than splits.
     """
     check_paths(source, out, shard_size)
@@ -112,7 +123,12 @@ def pack_target(
     in_class = [path for path in paths if "/" in path]
     faults: list[Fault] = []
     readable_key = [path for path, _ in _readable_images(source, in_class, faults)]
-    parts = split_by_class(readable_key, classes, split, seed)
+    groups, notes = ({}, ()) if group_by is None else groups_of(readable_key, group_by)
+    if group_by is None:
+        parts = split_by_class(readable_key, classes, split, seed)
+    else:
+        parts, gaps = split_by_group(groups, classes, split, seed)
+        notes += gaps
     keys = dict(zip(paths, keys_of(paths), strict=True))
     with atomic_folder(out) as folder:
         for number, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
@@ -121,9 +137,12 @@ def pack_target(
             if part:
                 _write(folder / name, samples, shard_size, source)
         write_classes(folder, classes)
+        if group_by is not None:
+            held = {name: [(keys[path], groups[path]) for path in part] for name, part in zip(SPLITS, parts)}
+            save_groups(folder, held)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
     ignored = _ignored(passed_over) + len(paths) - len(in_class)
-    return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys))
+    return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys), notes)
 
 
 def image_files(source: Path) -> tuple[list[str], PassedOver]:
@@ -201,6 +220,34 @@ def split_by_class(paths: list[str], classes: tuple[str, ...], split: tuple[floa
             part += turn[:count]
             turn = turn[count:]
     return [sorted(part) for part in parts]
+
+
+def split_by_group(
+    groups: Groups, classes: tuple[str, ...], split: tuple[float, float, float], seed: int
+) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Split so that every group stands in one split; sorted paths of train, val and test, and notes on what they lack.
+
+    Raises:
+        ShardError: a class has no readable image, or a split would be empty.
+    """
+    paths = sorted(groups)
+    of = [path.partition("/")[0] for path in paths]
+    if empty := sorted(set(classes) - set(of)):
+        raise ShardError("no readable image", shard=empty[0], todo="add images or remove the class folder")
+    train, val, test = split
+    labels = np.searchsorted(np.array(classes, object), np.array(of, object))
+    sides = split_groups(labels, [groups[path] for path in paths], (train, test, val), seed)
+    side_of = dict(zip(SPLITS, (0, 2, 1), strict=True))
+    missing = {}
+    for name, share in zip(SPLITS, split, strict=True):
+        if share > 0:
+            missing[name] = [classes[label] for label in missing_classes(labels, sides, side_of[name])]
+            if len(missing[name]) == len(classes):
+                todo = "tell smaller groups, or give it no share with --split"
+                raise ShardError(f"too few groups: {name} would be empty", todo=todo)
+    told = {(name, groups[path] or path) for name, path in zip(of, paths)}
+    parts = [[path for path, side in zip(paths, sides) if side == side_of[name]] for name in SPLITS]
+    return parts, gap_notes(Counter(name for name, _ in told), missing)
 
 
 def split_counts(count: int, split: tuple[float, ...], name: str) -> list[int]:

@@ -100,7 +100,7 @@ def test_lite0_without_its_weights_says_what_to_install():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("resnet", "--encoder resnet: unknown; known: untrained, checkpoint, torchvision"),
+        ("resnet", "--encoder resnet: unknown; known: untrained, pixels, checkpoint, torchvision"),
         ("checkpoint", "--encoder checkpoint: what after it\\? expected checkpoint:RUN or a model.safetensors"),
         ("untrained:3", "--encoder untrained:3: untrained takes nothing after a colon"),
         ("torchvision:resnet", r"torchvision.models has no such model"),

@@ -7,7 +7,7 @@ original ids (``.json``), so that results can be handed in. Everything is read a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,10 @@ from shards.io.images import ImageError, decode
 from shards.io.json_files import write_json
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
+from shards.packing.decathlon import grouped
 from shards.packing.decathlon.annotations import AnnotatedSplit
 from shards.packing.decathlon.images import images_path, open_images, unannotated
+from shards.packing.groups import save_groups
 from shards.packing.imagefolder import check_paths
 from shards.packing.splits import split_train_val
 from shards.packing.target import shuffled, write_counted, write_target
@@ -69,11 +71,16 @@ class DecathlonReport:
 
 
 class Target(NamedTuple):
-    """A domain as a target: its annotations, and the rows of each split."""
+    """A domain as a target: its annotations, and the rows of each split; ``unused`` are train's that a store may hold.
+
+    Where groups were kept whole, ``train`` and ``val`` are both all of the domain, and ``groups`` has them by file.
+    """
 
     train: AnnotatedSplit
     val: AnnotatedSplit
     rows: dict[str, Int64Array]
+    unused: Int64Array
+    groups: Mapping[str, str | None] | None = None
 
 
 @dataclass
@@ -95,6 +102,7 @@ def pack_decathlon(
     labelled: Callable[[str], int | None] = lambda domain: None,
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
+    groups: Path | None = None,
 ) -> DecathlonReport:
     """Pack ``out``/store and ``out``/targets/<domain>, atomically.
 
@@ -107,6 +115,9 @@ def pack_decathlon(
         mix: domains whose train images go into the store as well, except those in their targets.
         labelled: number of images of a domain in train and val together; None for all there are.
         seed: of the halves, and of the order inside a split.
+        groups: a file that tells what belongs together (`grouped.read`): a target of which it joins images is split
+            anew, train and val together, into parts of the same sizes in which no group stands on two sides, nor in a
+            target and in the store. None for the prescribed splits.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``root``; an unknown domain, or one that is source and target.
@@ -116,6 +127,9 @@ def pack_decathlon(
     findings = Findings()
     chosen = _chosen(root, targets, source, mix, findings)
     planned = {name: _target(root, name, labelled(name), seed, findings) for name in chosen}
+    if groups is not None:
+        told = grouped.read(groups)
+        planned = {name: _regrouped(target, told, seed, findings) for name, target in planned.items()}
     stored = _stored(root, source, mix, planned)
     with atomic_folder(out) as folder:
         counts = _write_store(root, folder / "store", stored, findings, shard_size)
@@ -160,7 +174,22 @@ def _target(root: Path, domain: str, size: int | None, seed: int, findings: Find
     rows = dict(zip(("train", "val"), split_train_val(train.labels, size, seed)))
     if not len(rows["val"]):
         raise ShardError("too few annotated images for train and val", shard=train.source)
-    return Target(train, val, rows | {"test": np.flatnonzero(val.labels >= 0)})
+    unused = np.setdiff1d(np.arange(len(train.ids)), np.concatenate(list(rows.values())))
+    return Target(train, val, rows | {"test": np.flatnonzero(val.labels >= 0)}, unused)
+
+
+def _regrouped(target: Target, told: Mapping[str, str], seed: int, findings: Findings) -> Target:
+    """A target with splits of the same sizes in which groups are whole; as it was where no group has two images."""
+    whole = grouped.joined(target.train, target.val)
+    groups = {file: told.get(file) for file in whole.files.to_pylist()}
+    if len(set(groups.values()) - {None}) >= sum(group is not None for group in groups.values()):
+        findings.notes.append(f"{target.train.domain}: no two images of one group are known, the splits stay")
+        return target
+    sizes = {name: len(rows) for name, rows in (target.rows | {"unused": target.unused}).items()}
+    sides, notes = grouped.split(whole, groups, sizes, seed)
+    findings.notes += [f"{target.train.domain}: {note}" for note in notes]
+    rows = {name: sides[name] for name in target.rows}
+    return Target(whole, whole, rows, sides["unused"], groups)
 
 
 def _stored(
@@ -169,11 +198,12 @@ def _stored(
     """The images of the store: all of the source's, and of mixed domains those that no target uses."""
     stored = []
     for name in dict.fromkeys((source, *mix)):
-        split = targets[name].train if name in targets else decathlon.read_split(root, name, "train")
+        if name in targets:
+            stored.append((targets[name].train, targets[name].unused))
+            continue
+        split = decathlon.read_split(root, name, "train")
         _check(root, split)
-        used = [targets[name].rows[half] for half in ("train", "val")] if name in targets else []
-        rows = np.arange(len(split.ids))
-        stored.append((split, np.setdiff1d(rows, np.concatenate(used)) if used else rows))
+        stored.append((split, np.arange(len(split.ids))))
     return stored
 
 
@@ -249,6 +279,9 @@ def _write_target(
             todo = "get its images again, or leave it out with --domains"
             raise ShardError(f"{name} is empty", shard=sources[name].source, expected=expected, found=found, todo=todo)
     write_json(folder / "categories.json", [category._asdict() for category in categories])
+    if target.groups is not None:
+        named = list(zip(keys_of(target.train.files).to_pylist(), target.groups.values(), strict=True))
+        save_groups(folder, {name: [named[row] for row in rows] for name, rows in target.rows.items()})
     return counts
 
 
