@@ -17,6 +17,7 @@ from curate.errors import Misuse
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType, click.types.IntRange, click.types.FloatRange, Numbers)
 #: What every command needs besides, by its path; places are made by the fixture.
 REQUIRED = {
+    "advise": ["--store", "folder", "--target", "folder", "--out", "out"],
     "compare": ["scores.csv"],
     "compare-baselines": ["folder", "--target", "folder"],
     "demo": ["--out", "out"],
