@@ -572,7 +572,7 @@ def advise(
     out: PathLike,
     budget: str = "1h",
     pretexts: Sequence[str] = ("rotation", "simclr"),
-    seeds: int = 3,
+    seeds: int = 5,
     steps: int | None = None,
     seed: int = 0,
     processes: int | None = None,
