@@ -210,11 +210,9 @@ def features(
     with progress:
         computed = make(source, index, folder, progress)
     seconds = time.perf_counter() - started
-    found = feature_files.load(folder, index)
-    left_out, rate = int((found.error > 0).sum()), round(computed / seconds, 1)
-    return FeatureSummary(
-        str(folder), len(found.rows), left_out, int(found.values.shape[1]), computed, round(seconds, 3), rate
-    )
+    images, width = feature_files.count(folder, index)
+    rate = round(computed / seconds, 1)
+    return FeatureSummary(str(folder), images, len(index) - images, width, computed, round(seconds, 3), rate)
 
 
 def features_of_photos(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +69,37 @@ def load(folder: Path, index: Index) -> Features:
     """
     values: Vectors = np.empty((0, 0), np.float16)
     error, at = np.zeros(len(index), np.uint8), 0
-    for number in range(len(index.shards)):
-        rows, path = index.rows(number), part_of(folder, number)
-        part, codes = _read(path, len(rows))
+    for number, (part, codes) in enumerate(_parts(folder, index)):
         if not values.size:
             values = np.empty((len(index), part.shape[1]), np.float16)
-        if part.shape[1] != values.shape[1]:
-            raise CurateError(
-                f"{path}: {part.shape[1]} numbers an image, others have {values.shape[1]}; remove {folder}"
-            )
         values[at : at + len(part)] = part
-        error[rows.start : rows.stop] = codes
+        error[index.rows(number).start : index.rows(number).stop] = codes
         at += len(part)
     return Features(np.flatnonzero(error == 0).astype(np.int64), values[:at], error)
+
+
+def count(folder: Path, index: Index) -> tuple[int, int]:
+    """How many images of a store have features, and of how many numbers; a part at a time is in memory.
+
+    Raises:
+        As `load`.
+    """
+    images, width = 0, 0
+    for part, _ in _parts(folder, index):
+        images, width = images + len(part), part.shape[1]
+    return images, width
+
+
+def _parts(folder: Path, index: Index) -> Iterator[tuple[Vectors, Codes]]:
+    """The features of each shard, and the error of each of its samples."""
+    width = None
+    for number in range(len(index.shards)):
+        path = part_of(folder, number)
+        part, codes = _read(path, len(index.rows(number)))
+        width = part.shape[1] if width is None else width
+        if part.shape[1] != width:
+            raise CurateError(f"{path}: {part.shape[1]} numbers an image, others have {width}; remove {folder}")
+        yield part, codes
 
 
 def _read(path: Path, n: int) -> tuple[Vectors, Codes]:

@@ -82,6 +82,20 @@ def test_a_part_is_a_plain_table(store, tmp_path):
     assert found.values.dtype == np.float16
 
 
+def test_a_count_of_features_holds_one_part_at_a_time(store, tmp_path):
+    """The same figures as all of them loaded, and the same complaint about a part that does not fit."""
+    index = toyset.indexed(store)
+    make(Source(ONE, index, HERE), index, tmp_path / "f", NullProgress())
+    whole = feature_files.load(tmp_path / "f", index)
+    assert feature_files.count(tmp_path / "f", index) == (len(whole.rows), whole.values.shape[1]) == (47, 512)
+    names = index.table.select(["shard", "key"]).slice(0, len(index.rows(0)))
+    first = np.zeros((len(names), 3), np.float32)
+    feature_files.write_part(feature_files.part_of(tmp_path / "f", 0), names, first, np.zeros(len(names), np.uint8))
+    for read in (feature_files.load, feature_files.count):
+        with pytest.raises(CurateError, match="512 numbers an image, others have 3; remove"):
+            read(tmp_path / "f", index)
+
+
 def test_features_beside_the_store_are_used_again(store, tmp_path):
     """Found by encoder and store: the second call computes nothing, another encoder or store does."""
     index = toyset.indexed(toyset.make_store(tmp_path / "store", 32))
