@@ -16,7 +16,7 @@ from shards.indexing import domains
 from shards.indexing.index import Index
 
 #: What a selector's choice is held against.
-AGAINST = ("raw", "random", "in-domain")
+AGAINST = ("raw", "random", "in-domain", "classifier-3")
 
 
 class Arm(Protocol):

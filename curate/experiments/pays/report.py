@@ -43,6 +43,34 @@ def page(record: Record) -> str:
     return markdown("When does curation pay?", [opening], sheets)
 
 
+def overview(record: Record, labels: str = "5") -> str:
+    """The study in one table, for docs/when-it-pays.md: a line a target and pretext, what the classifier's choice of
+    three untrained networks' features gave among what it is held against."""
+    shown = ("pixels", "untrained", "raw", "random", "classifier-3", "in-domain")
+    header = ("target, pretext, tap", *shown, "classifier-3 less raw", "kept, purity")
+    rows = []
+    for line in record["verdicts"]:
+        own = line["tap"] == presets.TAPS[line["pretext"]][0]
+        if line["selector"] != "classifier-3" or not own or line["labels"] != labels:
+            continue
+        same = {
+            cell["selector"]: cell
+            for cell in record["cells"]
+            if all(cell[name] == line[name] for name in ("share", "target", "pretext", "labels"))
+            and cell["budget"] == "equal-steps"
+            and cell["steps"] in (0, record["steps"])
+            and cell["tap"] in (line["tap"], "pixels:9x9")
+        }
+        means = (_shown(same.get(name), None) for name in shown)
+        chosen, less = same["classifier-3"], line["less raw"]
+        gain = f"{less['mean']:+.1f} ± {less['half_width']:.1f}"
+        gain = gain if less["verdict"] == "not told apart" else f"**{gain}**"
+        kept = f"{chosen['kept']:,.0f}, {chosen['purity']:.2f}"
+        rows.append((f"{line['target']}, {line['pretext']}, {line['tap']}", *means, gain, kept))
+    lines = ["| " + " | ".join(row) + " |" for row in (header, (":--", *("--:" for _ in header[1:])), *rows)]
+    return "\n".join(lines) + "\n"
+
+
 def _of_share(record: Record, share: float) -> Iterator[Sheet]:
     cells = [cell for cell in record["cells"] if cell["share"] == share]
     for pretext in dict.fromkeys(cell["pretext"] for cell in cells):
