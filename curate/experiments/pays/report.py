@@ -71,6 +71,31 @@ def overview(record: Record, labels: str = "5") -> str:
     return "\n".join(lines) + "\n"
 
 
+def advice_table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """What `scripts/pays_advice` recorded, a line a target: the advice, and the study's own gains of the choice."""
+    header = (
+        "target",
+        "advice",
+        "expected gain",
+        "kept, estimated purity",
+        "the study: less raw, less random",
+        "judged",
+    )
+    rows = []
+    for name, one in found.items():
+        ends = "-" if one["interval"] is None else f"{one['interval'][0]:+.1f} to {one['interval'][1]:+.1f}"
+        gain = "-" if one["expected_gain"] is None else f"{one['expected_gain']:+.1f} ({ends})"
+        gains = "; ".join(
+            f"{pretext} {pair['raw']['mean']:+.1f} ± {pair['raw']['half_width']:.1f}, "
+            f"{pair['random']['mean']:+.1f} ± {pair['random']['half_width']:.1f}"
+            for pretext, pair in one.get("study", {}).items()
+        )
+        kept = f"{one['kept']:,}, {number(one['purity'])}"
+        rows.append((name, one["verdict"], gain, kept, gains or "-", one["judged"]))
+    lines = ["| " + " | ".join(row) + " |" for row in (header, (":--", *("--:" for _ in header[1:])), *rows)]
+    return "\n".join(lines) + "\n"
+
+
 def _of_share(record: Record, share: float) -> Iterator[Sheet]:
     cells = [cell for cell in record["cells"] if cell["share"] == share]
     for pretext in dict.fromkeys(cell["pretext"] for cell in cells):
