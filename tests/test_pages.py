@@ -219,8 +219,9 @@ def test_the_floors_of_the_architecture_are_those_that_are_held(package):
 
 def test_the_numbers_on_performance_are_the_recorded_ones():
     """Each table's rows, from the JSON that the scripts wrote."""
-    index_, rewrite, step, vae = (
-        json.loads((RESULTS / f"bench_{name}.json").read_text()) for name in ("index", "rewrite", "step", "vae")
+    index_, rewrite, step, vae, features = (
+        json.loads((RESULTS / f"bench_{name}.json").read_text())
+        for name in ("index", "rewrite", "step", "vae", "features")
     )
     rows = [
         [name, *(f"{one[reader]['median']:,.0f}" for reader in ("tarfile", "walk", "index"))]
@@ -236,8 +237,13 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
     for images in (16, 32, 64):
         ways = (vae["steps"][f"bdw, {way}, {images}"] for way in ("tape", "tangent", "double backward"))
         rows.append([str(images), *(f"{way['over_plain']:.2f}" for way in ways)])
+    for name, one in features["rate"].items():
+        speeds = (f"{one[what]:,.0f}" for what in ("decoding", "features"))
+        rows.append([name.removeprefix("untrained "), *speeds, f"{one['features_over_decoding']:.2f}"])
     shown = re.findall(r"^\| (.+) \|$", read("docs/performance.md"), re.MULTILINE)
     assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
+    peaks = [f"{peak / 1e6:.0f} MB" for peak in features["peak_memory"].values()]
+    assert "{} with 5,000 images, {} with 50,000".format(*peaks) in " ".join(read("docs/performance.md").split())
 
 
 def test_the_citation_is_of_this_release():
