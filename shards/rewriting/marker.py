@@ -182,6 +182,6 @@ def forget_beginning(folder: Path) -> None:
 
 def _is_own_file(name: str) -> bool:
     name = name.removeprefix(".").removesuffix(".partial") if name.startswith(".") else name
-    return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json") or bool(
+    return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json", "README.md") or bool(
         _TAR.fullmatch(name)
     )

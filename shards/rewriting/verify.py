@@ -26,7 +26,7 @@ from shards.io.mapped import Buffer, open_mapped
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
-from shards.rewriting import exports, recount
+from shards.rewriting import card, exports, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
 from shards.rewriting.marker import IN_PROGRESS, MANIFEST, MARKER, FileHashes, hash_file, read_marker
 
@@ -66,7 +66,8 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
 
 def _foreign_file_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
     tars = {shard["name"] for shard in marker["shards"]}
-    known = tars | {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, exports.UIDS} | {_dali_name(name) for name in tars}
+    named = {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, card.FILE_NAME, exports.UIDS}
+    known = tars | named | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             yield f"{path.name}: is no part of this curated set; move it elsewhere"
