@@ -193,20 +193,30 @@ def verify(folder: PathLike, against: Index | None = None, *, workers: int = 1) 
     return verifying.verify(Path(folder), against, workers=workers)
 
 
-def export(folder: PathLike, *, dali: bool = False, datacomp: bool = False) -> list[Path]:
+def export(
+    folder: PathLike,
+    *,
+    dali: bool = False,
+    datacomp: bool = False,
+    metadata_of: Index | None = None,
+    further: pa.Table | None = None,
+) -> list[Path]:
     """Write what other readers want beside the shards of a finished curated folder; returns what was written.
 
     Args:
         dali: a ``.idx`` file beside each tar, for NVIDIA DALI.
         datacomp: ``uids.npy``, for DataComp's resharder.
+        metadata_of: index of the store; of the Parquet file beside each of its shards, as img2dataset writes it, the
+            rows of the samples kept, in ``metadata/NAME.parquet`` for each curated ``NAME.tar``.
+        further: columns joined to those, by the store's ``shard`` and ``key``.
 
     Raises:
         Unfinished: the folder has no marker.
-        ShardError: a sample lacks what the format needs.
+        ShardError: a sample lacks what the format needs, or the folder was made of another store.
 
     >>> export("run/curated", dali=True)        # doctest: +SKIP
     """
-    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp)
+    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp, metadata_of=metadata_of, further=further)
 
 
 def pack_imagefolder(

@@ -35,8 +35,8 @@ _TODO = "index the shards again"
 def beside(root: Path) -> Path:
     """Where the index of the shards in ``root`` lies, or goes: ``.curate/index.parquet``.
 
-    There ``root/*.parquet`` does not meet it, which is the metadata of the samples in img2dataset's folders. An index in
-    ``root`` itself, where earlier releases put it and a curated set has its own, comes first.
+    There ``root/*.parquet`` does not meet it, which in img2dataset's folders is the metadata of the samples. An index
+    in ``root`` itself, where earlier releases put it and a curated set has its own, comes first.
     """
     plain = root / FILE_NAME
     return plain if plain.is_file() else root / OWN_FOLDER / FILE_NAME

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 from shards.errors import Misuse, ShardError, Unfinished
 from shards.indexing.index import Index
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
+from shards.io import parquet
 from shards.io.atomic import sync_folder
 from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import open_regular, read_regular
@@ -29,6 +31,7 @@ FORMAT_VERSION = 1
 MARKER, IN_PROGRESS, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
 _TAR = re.compile(r"\d{6,}\.tar")
 _CHUNK = 1 << 20
+_SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,13 @@ def load_curated(folder: Path) -> Index:
     """
     read_marker(folder)
     return load(folder / INDEX)
+
+
+def sources_of(folder: Path) -> pa.Table:
+    """The origin in the store of each sample of a curated folder: columns ``shard`` and ``key``, strings."""
+    path, todo = folder / INDEX, "rewrite it from the store"
+    held = parquet.cast_to_schema(parquet.read_table(path, todo), _SOURCES, path, "index of a curated set", todo)
+    return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
 
 
 def refuse_unfinished(folder: Path) -> None:
