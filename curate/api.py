@@ -211,6 +211,44 @@ def write_weights(run: Run | PathLike) -> Path:
     return write_final(_path(run))
 
 
+def export(
+    folder: PathLike,
+    *,
+    dali: bool = False,
+    datacomp: bool = False,
+    metadata: bool = False,
+    run: Run | PathLike | None = None,
+) -> list[Path]:
+    """As `shards.export`, and with what a run believes: write what other readers want beside curated shards.
+
+    Args:
+        dali: a ``.idx`` file beside each tar, for NVIDIA DALI.
+        datacomp: ``uids.npy``, for DataComp's resharder.
+        metadata: of the Parquet file beside each shard of the store, as img2dataset writes it, the rows of what was
+            kept, with ``weight``, ``a``, ``b`` and ``kept``: ``metadata/NAME.parquet`` for each curated ``NAME.tar``.
+        run: that judged the images; None for the one that ``folder`` lies in.
+
+    Returns:
+        The paths written.
+
+    Raises:
+        Misuse: ``folder`` lies in no run and none is given, or one is given without ``metadata``.
+        CurateError: the run has no epoch yet.
+        ShardError: a sample lacks what the format needs, or the store has no such metadata.
+
+    >>> export("run/curated", metadata=True)        # doctest: +SKIP
+    """
+    import shards
+    from curate.runs.exported import run_of, store_and_weights
+
+    if run is not None and not metadata:
+        raise Misuse("--run: only with --metadata; add it, or leave --run out")
+    if not metadata:
+        return shards.export(folder, dali=dali, datacomp=datacomp)
+    store, weights = store_and_weights(run_of(Path(folder)) if run is None else _path(run))
+    return shards.export(folder, dali=dali, datacomp=datacomp, metadata_of=store, further=weights)
+
+
 def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike | None = None) -> Report:
     """Show a run on one HTML page that needs nothing else: what was kept and why, pictures, costs, what to do next.
 

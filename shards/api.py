@@ -86,7 +86,7 @@ def index(
 
     Args:
         spec: the shard set.
-        out: the index file; None for ``index.parquet`` in the shards' folder.
+        out: the index file; None for `index_path`.
         check: also decode every image and parse every ``.json`` and ``.cls``.
         image: extension of the image to use, where samples hold several.
         skip_bad: leave out files that are no tar, instead of refusing all.
@@ -97,7 +97,8 @@ def index(
         The index, and what was counted and found at fault.
 
     Raises:
-        Misuse: the shards are remote and ``out`` is not given, or ``out`` is something else.
+        Misuse: the shards are remote or their folder is not to be written to, and ``out`` is not given; or ``out`` is
+            something else.
         NotShards: files that are no tars, every one named.
 
     >>> index("store", check=True)[1].faults        # doctest: +SKIP
@@ -105,12 +106,22 @@ def index(
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
     if out is None and remote.is_url(named.root):
         raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
-    path = Path(named.root) / index_file.FILE_NAME if out is None else Path(out)
+    path = index_file.beside(Path(named.root)) if out is None else Path(out)
     index_file.check_place(path)
+    if out is None and not os.access(named.root, os.W_OK):
+        raise Misuse(f"{named.root}: cannot be written to; say where the index goes with --index FILE")
     found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
     index_file.save(found, path)
     write_json(report_path(path), report.record())
     return found, report
+
+
+def index_path(root: PathLike) -> Path:
+    """Where the index of a folder of shards lies, or goes: ``.curate/index.parquet`` in it.
+
+    An ``index.parquet`` in the folder itself, as earlier releases wrote it, comes first.
+    """
+    return index_file.beside(Path(root))
 
 
 def report_path(index: Path) -> Path:
@@ -182,20 +193,30 @@ def verify(folder: PathLike, against: Index | None = None, *, workers: int = 1) 
     return verifying.verify(Path(folder), against, workers=workers)
 
 
-def export(folder: PathLike, *, dali: bool = False, datacomp: bool = False) -> list[Path]:
+def export(
+    folder: PathLike,
+    *,
+    dali: bool = False,
+    datacomp: bool = False,
+    metadata_of: Index | None = None,
+    further: pa.Table | None = None,
+) -> list[Path]:
     """Write what other readers want beside the shards of a finished curated folder; returns what was written.
 
     Args:
         dali: a ``.idx`` file beside each tar, for NVIDIA DALI.
         datacomp: ``uids.npy``, for DataComp's resharder.
+        metadata_of: index of the store; of the Parquet file beside each of its shards, as img2dataset writes it, the
+            rows of the samples kept, in ``metadata/NAME.parquet`` for each curated ``NAME.tar``.
+        further: columns joined to those, by the store's ``shard`` and ``key``.
 
     Raises:
         Unfinished: the folder has no marker.
-        ShardError: a sample lacks what the format needs.
+        ShardError: a sample lacks what the format needs, or the folder was made of another store.
 
     >>> export("run/curated", dali=True)        # doctest: +SKIP
     """
-    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp)
+    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp, metadata_of=metadata_of, further=further)
 
 
 def pack_imagefolder(

@@ -22,8 +22,8 @@ def open_index(
 ) -> Index:
     """The index of exactly the shards that ``spec`` names, checked against them.
 
-    Looks for ``index_path``, else for ``index.parquet`` in the shards' folder, else for ``cache_path``; where there is
-    none, the shards are indexed. An index of further shards is cut down to those named; a folder names every shard in
+    Looks for ``index_path``, else for `index_file.beside` the shards, else for ``cache_path``; where there is none, the
+    shards are indexed. An index of further shards is cut down to those named; a folder names every shard in
     it.
 
     Args:
@@ -57,7 +57,7 @@ def open_index(
 
 
 def _existing_index(shards: ShardSet, cache_path: Path | None) -> Path | None:
-    beside = None if remote.is_url(shards.root) else Path(shards.root) / index_file.FILE_NAME
+    beside = None if remote.is_url(shards.root) else index_file.beside(Path(shards.root))
     return next((path for path in (beside, cache_path) if path and path.is_file()), None)
 
 

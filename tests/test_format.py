@@ -11,7 +11,7 @@ from shards.indexing.index import SCHEMA, build
 from shards.indexing.index_file import load, save
 from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.shard_set import resolve
-from shards.rewriting import marker
+from shards.rewriting import card, marker
 from shards.tar.writer import write_shards
 
 TEXT = (Path(__file__).resolve().parents[1] / "docs" / "formats" / "shards.md").read_text("utf-8")
@@ -55,4 +55,5 @@ def test_the_example_row_and_shard_are_what_an_index_of_these_samples_holds(tmp_
 
 def test_the_files_listed_are_those_of_a_curated_set() -> None:
     listed = first_cells(section("Curated shard set"))
-    assert {marker.MARKER, marker.IN_PROGRESS, marker.MANIFEST, "index.parquet", "sizes.json", "__len__"} < set(listed)
+    ours = {marker.MARKER, marker.IN_PROGRESS, marker.MANIFEST, card.FILE_NAME}
+    assert ours | {"index.parquet", "sizes.json", "__len__", "shards.json"} < set(listed)

@@ -86,9 +86,9 @@ def store_and_target(folder: Path) -> None:
 
 
 def indexed_store(folder: Path) -> None:
-    """``index.parquet``, which a query reads."""
+    """``.curate/index.parquet``, which a query reads."""
     toyset.make_store(folder / "store", 48)
-    shards.index(folder / "store", folder / "index.parquet")
+    shards.index(folder / "store", folder / ".curate" / "index.parquet")
 
 
 #: What lies in the folder in which a page's blocks are run.

@@ -18,7 +18,10 @@ SHOWN = 20
 @click.command()
 @click.argument("shards", metavar="SHARDS")
 @click.option(
-    "--index", "index_file", type=click.Path(path_type=Path), help="Where it goes [default: the shards' folder]."
+    "--index",
+    "index_file",
+    type=click.Path(path_type=Path),
+    help="Where it goes [default: .curate in the shards' folder].",
 )
 @click.option("--check", is_flag=True, help="Also decode every image and parse every .json and .cls.")
 @click.option("--image", help="Extension of the image to use where samples hold several.")
@@ -58,7 +61,7 @@ def index(
             workers=max(1, n_workers(workers)),
             allow_pipe=allow_pipe,
         )
-    index_file = index_file or Path(found.root) / "index.parquet"
+    index_file = index_file or api.index_path(found.root)
     for fault in report.faults[:SHOWN]:
         talk(str(fault))
     kinds = Counter(fault.kind for fault in report.faults)
@@ -72,4 +75,4 @@ def index(
             click.echo(f"passed over: {report.passed_over.text()}")
         click.echo(f"index: {index_file}")
     if strict and report.faults:
-        raise CurateError(f"{len(report.faults)} faults; they are listed in {api.report_path(index_file).name}")
+        raise CurateError(f"{len(report.faults)} faults; they are listed in {index_file.stem}.report.json")

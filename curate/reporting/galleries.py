@@ -112,7 +112,7 @@ def domains_of(index: Index) -> Domains | None:
     Raises:
         ShardError: they are damaged, or of other shards.
     """
-    return domains.load(index) if (Path(index.root) / domains.FILE_NAME).is_file() else None
+    return domains.load(index) if domains.beside(Path(index.root)).is_file() else None
 
 
 def tiles(judged: Judged, index: Index, shown: Sequence[Gallery]) -> dict[str, list[Tile]]:

@@ -23,6 +23,7 @@ from shards.indexing.index import Index
 from shards.indexing.key_join import join_keys
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
+from shards.io.folders import OWN_FOLDER
 
 FORMAT_VERSION = 1
 FILE_NAME = "domains.parquet"
@@ -86,6 +87,12 @@ def save(index: Index, domains: Domains, path: Path) -> None:
         pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
 
 
+def beside(root: Path) -> Path:
+    """Where the domains of the shards in ``root`` are: ``domains.parquet`` there, else in ``.curate``."""
+    places = (root / FILE_NAME, root / OWN_FOLDER / FILE_NAME)
+    return next((path for path in places if path.is_file()), places[0])
+
+
 def load(index: Index) -> Domains:
     """The domains recorded beside the shards of ``index``; samples that it does not hold are passed over.
 
@@ -94,7 +101,7 @@ def load(index: Index) -> Domains:
     """
     if remote.is_url(index.root):
         raise ShardError("domains are read beside local shards only", shard=index.root, todo="copy the store")
-    path = Path(index.root) / FILE_NAME
+    path = beside(Path(index.root))
     return _align(index, _read(path), path)
 
 

@@ -24,6 +24,7 @@ from shards.indexing.index import FORMAT_VERSION, SCHEMA, Index
 from shards.indexing.scan import Shard
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
+from shards.io.folders import OWN_FOLDER
 from shards.member_names import is_safe
 
 FILE_NAME = "index.parquet"
@@ -31,15 +32,30 @@ _FOOTER = b"curate.index"
 _TODO = "index the shards again"
 
 
+def beside(root: Path) -> Path:
+    """Where the index of the shards in ``root`` lies, or goes: ``.curate/index.parquet``.
+
+    There ``root/*.parquet`` does not meet it, which in img2dataset's folders is the metadata of the samples. An index
+    in ``root`` itself, where earlier releases put it and a curated set has its own, comes first.
+    """
+    plain = root / FILE_NAME
+    return plain if plain.is_file() else root / OWN_FOLDER / FILE_NAME
+
+
+def _root_of(path: Path) -> Path:
+    """The folder of the shards that an index belongs to by its own place."""
+    return path.parent.parent if path.parent.name == OWN_FOLDER else path.parent
+
+
 def save(index: Index, path: Path) -> None:
-    """Write an index atomically. In the root folder of its shards it names that as ``.``, and so moves with them.
+    """Write an index atomically. `beside` its shards it names their folder as ``.``, and so moves with them.
 
     Raises:
         Misuse: `check_place`.
     """
     check_place(path)
     with atomic_write(path) as file:
-        write(index, file, path.parent)
+        write(index, file, _root_of(path))
 
 
 def check_place(path: Path) -> None:
@@ -60,7 +76,7 @@ def _is_index_or_damaged(path: Path) -> bool:
 
 
 def write(index: Index, file: BinaryIO, folder: Path) -> None:
-    """Write an index to an open file that will lie in ``folder``."""
+    """Write an index to an open file that will lie in ``folder``, or in its `OWN_FOLDER`."""
     inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
     footer = {
         "version": FORMAT_VERSION,
@@ -76,13 +92,13 @@ def load(path: Path, root: str | None = None) -> Index:
     """Read an index. The caller, or the folder it lies in, says where its shards are; the file does not.
 
     Args:
-        root: of its shards; None for the folder of ``path``.
+        root: of its shards; None for the folder of ``path``, or the one above where that is `OWN_FOLDER`.
 
     Raises:
         RootDiffers: it was made for shards elsewhere.
         ShardError: it is missing, damaged, no index, or of an unknown version.
     """
-    place = str(path.parent.resolve()) if root is None else root
+    place = str(_root_of(path.resolve())) if root is None else root
     index, recorded_root = _read(path, place)
     _refuse_other_root(recorded_root, place, path)
     return index

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: What this package keeps of a store lies in it; hidden, so that patterns and readers of folders pass it over.
+OWN_FOLDER = ".curate"
 #: Names of a kind that a line for people shows; a report has them all.
 SHOWN = 5
 
@@ -28,7 +30,7 @@ class PassedOver:
         unreadable_folders: could not be listed.
         special_files: pipes, sockets and devices of a wanted name, which may have no end.
         unread: files of the wanted kind in a form that is not read (``0.tar.zst``).
-        hidden_folders: their names begin with a dot; not entered, so what they hold is not counted.
+        hidden_folders: their names begin with a dot; not entered, so what they hold is not counted; our own is none.
         hidden_files: their names begin with a dot.
         others: files that are not of the wanted kind, by suffix in lower case.
     """
@@ -103,7 +105,8 @@ def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list
         for entry in listed:
             path = os.path.join(place, entry.name)
             if entry.name.startswith("."):
-                hidden[entry.is_dir()] += 1
+                if entry.name != OWN_FOLDER:
+                    hidden[entry.is_dir()] += 1
             elif entry.is_dir():
                 (linked if entry.is_symlink() else pending).append(path)
             elif not wanted(entry.name):

@@ -33,7 +33,7 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)([^0-9]*)")
 # Files that this package writes beside shards, and so does not report as skipped.
 _COMPANION_FILES = re.compile(
     r"index\.parquet|index\.report\.json|domains\.parquet|manifest\.parquet|curated\.json|sizes\.json|__len__"
-    r"|shards\.json|uids\.npy|.*\.idx",
+    r"|shards\.json|README\.md|uids\.npy|.*\.idx",
     re.S,
 )
 # Names of shards, those in compressions that are not read included.

@@ -185,7 +185,7 @@ def _write_store(
     )
     write_shards(folder, samples, shard_size=shard_size)
     made, _ = index.build(shard_set.resolve(folder))
-    index_file.save(made, folder / index_file.FILE_NAME)
+    index_file.save(made, index_file.beside(folder))
     domains.save(made, domains.Domains(sources, codes), folder / domains.FILE_NAME)
 
 

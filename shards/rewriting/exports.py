@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from shards.errors import ShardError
 from shards.indexing.index import Index
@@ -20,7 +21,7 @@ from shards.io.atomic import atomic_write, atomic_write_unsynced, write_bytes
 from shards.io.json_files import json_bytes, parse_json
 from shards.io.mapped import open_mapped
 from shards.member_names import is_safe
-from shards.rewriting import exports, marker
+from shards.rewriting import exports, marker, metadata
 from shards.stream import samples
 from shards.tar.walk import FILE
 
@@ -140,20 +141,29 @@ def _uid(sample: dict[str, Any]) -> tuple[int, int]:
         ) from error
 
 
-def export_for(folder: Path, *, dali: bool, datacomp: bool) -> list[Path]:
+def export_for(
+    folder: Path, *, dali: bool, datacomp: bool, metadata_of: Index | None = None, further: pa.Table | None = None
+) -> list[Path]:
     """Write the exports asked for into a finished curated folder; returns the paths written.
 
     Args:
         dali: ``NAME.idx`` beside each tar.
         datacomp: ``uids.npy``.
+        metadata_of: index of the store, whose files beside its shards become `metadata.write_metadata`'s.
+        further: columns joined to them, by the store's ``shard`` and ``key``.
 
     Raises:
         Unfinished: the folder has no marker.
-        ShardError: a sample lacks what the format needs.
+        ShardError: a sample lacks what the format needs, or the set was made of another store.
     """
     index = marker.load_curated(folder)
     written = exports.write_dali(index, folder) if dali else []
     if datacomp:
         exports.write_datacomp(index, folder / exports.UIDS)
         written.append(folder / exports.UIDS)
+    if metadata_of is not None:
+        made_of, found = marker.read_marker(folder)["source"]["fingerprint"], metadata_of.fingerprint
+        if made_of != found:
+            raise ShardError("was made of another store", shard=str(folder), expected=made_of, found=found)
+        written += metadata.write_metadata(index, marker.sources_of(folder), metadata_of, further, folder)
     return written

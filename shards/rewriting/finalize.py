@@ -17,7 +17,7 @@ from shards.indexing.index import SCHEMA, SHARD, Index
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import write
 from shards.io.atomic import atomic_write_unsynced, sync_folder
-from shards.rewriting import exports, marker, plan
+from shards.rewriting import card, exports, marker, plan
 from shards.rewriting.copy import WrittenShard
 from shards.rewriting.plan import OUTCOMES
 
@@ -82,6 +82,7 @@ def finalize(
         write(made, file, out)
     _write_manifest(manifest, work, out / marker.MANIFEST)
     exports.write_counts(made, out)
+    card.write_card(made, out)
     sync_folder(out)  # shards and all: the marker must not outlast what it stands for
     marker.write_marker(out, _marker(index, out, work, summary, counts, written))
     return summary

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 from shards.errors import Misuse, ShardError, Unfinished
 from shards.indexing.index import Index
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
+from shards.io import parquet
 from shards.io.atomic import sync_folder
 from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import open_regular, read_regular
@@ -29,6 +31,7 @@ FORMAT_VERSION = 1
 MARKER, IN_PROGRESS, MANIFEST = "curated.json", "unfinished.json", "manifest.parquet"
 _TAR = re.compile(r"\d{6,}\.tar")
 _CHUNK = 1 << 20
+_SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,13 @@ def load_curated(folder: Path) -> Index:
     return load(folder / INDEX)
 
 
+def sources_of(folder: Path) -> pa.Table:
+    """The origin in the store of each sample of a curated folder: columns ``shard`` and ``key``, strings."""
+    path, todo = folder / INDEX, "rewrite it from the store"
+    held = parquet.cast_to_schema(parquet.read_table(path, todo), _SOURCES, path, "index of a curated set", todo)
+    return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
+
+
 def refuse_unfinished(folder: Path) -> None:
     """Raise `Unfinished` where ``folder`` holds a rewrite that was begun and not finished."""
     if (folder / IN_PROGRESS).exists() and not (folder / MARKER).exists():
@@ -182,6 +192,6 @@ def forget_beginning(folder: Path) -> None:
 
 def _is_own_file(name: str) -> bool:
     name = name.removeprefix(".").removesuffix(".partial") if name.startswith(".") else name
-    return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json") or bool(
+    return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json", "README.md") or bool(
         _TAR.fullmatch(name)
     )

@@ -26,12 +26,10 @@ from shards.io.mapped import Buffer, open_mapped
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
-from shards.rewriting import exports, recount
+from shards.rewriting import card, exports, metadata, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
-from shards.rewriting.marker import IN_PROGRESS, MANIFEST, MARKER, FileHashes, hash_file, read_marker
+from shards.rewriting.marker import IN_PROGRESS, MANIFEST, MARKER, FileHashes, hash_file, read_marker, sources_of
 
-_TODO = "rewrite it from the store"
-_SOURCES = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("source_shard", "source_key")])
 _COUNTS = (exports.SIZES, exports.LENGTH, exports.WIDS)
 
 
@@ -56,7 +54,7 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
     index = load(folder / INDEX)
     faults += _index_faults(folder, index, workers)
     faults += _manifest_faults(folder)
-    faults += recount.set_faults(marker, index, _sources(folder))
+    faults += recount.set_faults(marker, index, sources_of(folder))
     faults += _count_faults(folder, index)
     faults += _export_faults(folder, index)
     if against is not None and not faults:
@@ -66,10 +64,15 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
 
 def _foreign_file_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
     tars = {shard["name"] for shard in marker["shards"]}
-    known = tars | {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, exports.UIDS} | {_dali_name(name) for name in tars}
+    named = {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, card.FILE_NAME, exports.UIDS, metadata.FOLDER}
+    known = tars | named | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             yield f"{path.name}: is no part of this curated set; move it elsewhere"
+    tables = {metadata.name_of(name) for name in tars}
+    for path in sorted((folder / metadata.FOLDER).glob("*")):
+        if (name := str(path.relative_to(folder))) not in tables:
+            yield f"{name}: is no part of this curated set; move it elsewhere"
 
 
 def _dali_name(shard: str) -> str:
@@ -120,7 +123,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _manifest_faults(folder: Path) -> Iterator[str]:
     """Manifest and set have the same samples, each once."""
     lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
-    samples = _sources(folder)
+    samples = sources_of(folder)
     names = ["shard", "key"]
     for place, table in (("manifest", lines), ("shards", samples)):
         counted = (
@@ -132,14 +135,6 @@ def _manifest_faults(folder: Path) -> Iterator[str]:
         yield f"{line['shard']}, {line['key']}: in the manifest and not in the shards"
     for line in samples.join(lines, names, join_type="left anti").to_pylist():
         yield f"{line['shard']}, {line['key']}: in the shards and not in the manifest"
-
-
-def _sources(folder: Path) -> pa.Table:
-    """The origin of each sample in the store: columns ``shard`` and ``key``, strings."""
-    held = parquet.cast_to_schema(
-        parquet.read_table(folder / INDEX, _TODO), _SOURCES, folder / INDEX, "index of a curated set", _TODO
-    )
-    return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
 
 
 def _count_faults(folder: Path, index: Index) -> Iterator[str]:
@@ -168,6 +163,21 @@ def _export_faults(folder: Path, index: Index) -> Iterator[str]:
     path = folder / exports.UIDS
     if path.is_file() and not _holds_uids(path, index):
         yield f"{path.name}: does not hold the uids of these shards; export it again"
+    yield from _metadata_faults(folder, index)
+
+
+def _metadata_faults(folder: Path, index: Index) -> Iterator[str]:
+    for number, shard in enumerate(index.shards):
+        path, rows = folder / metadata.name_of(shard.path), index.rows(number)
+        if not path.is_file():
+            continue
+        try:
+            keys = parquet.read_table(path, "export it again", ["key"])["key"].to_pylist()
+        except Error as error:
+            yield str(error)
+            continue
+        if keys != index.table["key"].slice(rows.start, len(rows)).to_pylist():
+            yield f"{metadata.name_of(shard.path)}: has other keys than {shard.path}; export it again"
 
 
 def _holds_uids(path: Path, index: Index) -> bool:
@@ -179,7 +189,7 @@ def _holds_uids(path: Path, index: Index) -> bool:
 
 def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: int) -> list[str]:
     """Every sample has the bytes of its source, and the marker's numbers follow from the store."""
-    made, sources = load(folder / INDEX), _sources(folder)
+    made, sources = load(folder / INDEX), sources_of(folder)
     try:
         rows = manifest_rows(store, sources)
     except Error as error:

@@ -185,7 +185,7 @@ def test_index_reports_and_strict_fails(tmp_path):
     report = json.loads(out)
     assert report["samples"] == 8
     assert [fault["kind"] for fault in report["faults"]] == ["not-an-image"]
-    assert json.loads((tmp_path / "s" / "index.report.json").read_text()) == report
+    assert json.loads((tmp_path / "s" / ".curate" / "index.report.json").read_text()) == report
     _, err = curate("index", tmp_path / "s", "--check", "--strict", code=1)
     assert "1 faults" in err
 

@@ -36,7 +36,7 @@ SEVERAL = {
     "evaluate": "--against compares, as compare-baselines does, where the other call scores",
     "rewrite": "the store is opened beforehand, so that its own errors come before the work",
     "verify": "the store is opened beforehand, so that its own errors come before the work",
-    "index": "--strict names the report's file",
+    "index": "the line about the file says where it lies",
 }
 
 
@@ -148,9 +148,9 @@ def test_a_verb_makes_one_call_of_the_api(typed: str) -> None:
 
 
 def test_the_calls_of_the_api_are_public() -> None:
-    """Whatever a verb calls, a script can call under a name that the packages list; where a report lies is told."""
+    """Whatever a verb calls, a script can call under a name that the packages list; where an index lies is told."""
     made = {call for found in COMMANDS.values() for call in calls(module_of(found), found.callback.__name__)}
-    assert made - {"report_path"} <= {*curate.__all__, *shards.__all__}
+    assert made - {"index_path"} <= {*curate.__all__, *shards.__all__}
 
 
 def test_every_verb_is_looked_at() -> None:

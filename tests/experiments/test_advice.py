@@ -261,7 +261,7 @@ def test_advice_end_to_end(world, advised):
     assert "2404.07177" in text
     for name in ("most-alike", "at-the-cut", "least-alike"):
         assert (world / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert not (world / "store" / "index.parquet").exists()
+    assert not any((world / "store" / name).exists() for name in ("index.parquet", ".curate"))
     assert not (world / "store" / "features").exists()
 
 

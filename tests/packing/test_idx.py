@@ -172,7 +172,7 @@ def test_sets_become_a_store_and_a_target(sets, tmp_path):
 def test_the_store_has_its_index_and_its_domains_and_no_order(sets, tmp_path):
     """A domain is its folder's name, dots and all; any stretch of the store holds every domain."""
     pack_idx(sets, "own", tmp_path / "out")
-    held = index_file.load(tmp_path / "out" / "store" / "index.parquet")
+    held = index_file.load(tmp_path / "out" / "store" / ".curate" / "index.parquet")
     assert held.fingerprint == indexed(tmp_path / "out" / "store").fingerprint
     found = domains.load(held)
     stems = {"own": "own", "b.2": "b_2", "cc": "cc"}
