@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from curate.errors import CurateError
@@ -73,7 +74,8 @@ def set_up(*, quiet: bool = False, verbose: bool = False, log_file: Path | None 
     _on_stderr.setLevel(logging.WARNING if quiet else least)
     for handler in [each for each in LOGGER.handlers if isinstance(each, _InFile)]:
         LOGGER.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # on a full disk it was told at the line that did not fit
+            handler.close()
     if log_file is None:
         return
     try:

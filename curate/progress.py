@@ -117,7 +117,9 @@ class _Bar(tqdm):  # type: ignore[misc]
 
     def _tell(self) -> None:
         self.told_at = time.monotonic()
-        console.progress(self.format_meter(**{**self.format_dict, "ncols": None, "bar_format": self.LINE}))
+        state = self.format_dict
+        state |= {"prefix": (state["prefix"] or "").removesuffix(": "), "ncols": None, "bar_format": self.LINE}
+        console.progress(self.format_meter(**state))
 
 
 @contextmanager
