@@ -85,7 +85,7 @@ def run(
     from curate.runs.run import run as start
     from curate.runs.threads import computing
 
-    with computing(configuration.machine.threads, progress.note if progress else None):
+    with computing(configuration.machine.threads, progress.note if progress else None, Path(out)):
         return Opened(Path(out), start(configuration, Path(out), progress))
 
 
@@ -159,7 +159,7 @@ def pretrain(
     from curate.runs.pretrain import pretrain as train
     from curate.runs.threads import computing
 
-    with computing(options.get("threads"), progress.note if progress else None):
+    with computing(options.get("threads"), progress.note if progress else None, Path(out)):
         return Opened(Path(out), train(os.fspath(store), Path(out), options, steps, progress))
 
 

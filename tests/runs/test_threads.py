@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -63,6 +64,30 @@ def test_threads_are_never_raised(machine):
     assert not told
 
 
+def test_a_run_goes_on_with_the_threads_it_began_with(machine, tmp_path):
+    """So a run that was stopped comes to the bytes of one that was not; what is said wins."""
+    (tmp_path / "run.json").write_text(
+        json.dumps(
+            {
+                "format": "run",
+                "version": 1,
+                "run_id": "x",
+                "configuration": {},
+                "store": "",
+                "target": "",
+                "machine": {"threads": 3},
+            }
+        )
+    )
+    machine(1)
+    with threads.computing(out=tmp_path) as number:
+        assert number == 3
+    with threads.computing(2, out=tmp_path) as number:
+        assert number == 2
+    with threads.computing(out=tmp_path / "new") as number:
+        assert number == 1
+
+
 def test_they_are_given_back_after_an_error(machine):
     """Whatever ends the block."""
     machine(1)
@@ -80,6 +105,7 @@ def test_threads_are_no_part_of_a_run(tmp_path):
         for n in (1, 2)
     ]
     assert runs[0].run_id == runs[1].run_id
+    assert [run.record["machine"]["threads"] for run in runs] == [1, 2]
     assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
     means = [pq.read_table(run.path / "weights.parquet")["mean"].to_numpy() for run in runs]
     np.testing.assert_allclose(means[0], means[1], rtol=1e-3)
