@@ -234,6 +234,15 @@ def test_records_and_shards_are_read_without_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.slow
+def test_a_run_starts_without_what_it_may_not_use() -> None:
+    """What one selector, method or report needs is imported there."""
+    unused = ("sklearn", "scipy.stats", "nmslib", "matplotlib", "jinja2", "webdataset", "curate.evaluation")
+    code = f"import sys, curate.runs.run; print(*[name for name in {unused} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
+
+
 def test_relative_imports_are_followed() -> None:
     """The walk itself: one and two dots, from a module and from a package."""
     tree = ast.parse("from . import walk\nfrom .blocks import BLOCK\ndef f():\n    from ..io import locks")
