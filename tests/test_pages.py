@@ -41,6 +41,7 @@ NOT_RUN = {
     "README.md": ["sets up an environment of its own, which takes minutes"],
     "docs/formats/ledger.md": ["needs Spark, which no test installs"],
     "docs/index.md": ["installs packages, which takes minutes", "takes minutes"],
+    "docs/terminal.md": ["changes the shell's own files"],
     "docs/your-own.md": ["needs a network"],
 }
 
@@ -95,6 +96,7 @@ def indexed_store(folder: Path) -> None:
 SCENES = {
     "README.md": photographs,
     "docs/index.md": photographs,
+    "docs/terminal.md": photographs,
     "docs/your-own.md": photographs_and_handwriting,
     "docs/method.md": store_and_target,
     "docs/extend.md": store_and_target,

@@ -12,19 +12,39 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
-from curate import __version__
+from curate import __version__, console
+from curate.errors import nearest
 from shards.errors import Error
 from shards.io.bus_error import install_handler
 
-#: The verbs, in the order in which a newcomer meets them; each is a module here with a command of the same name, a dash
-#: being an underscore there.
-VERBS = (
-    *("demo", "pack", "index", "features", "advise", "run", "ledger", "report", "prune", "rewrite", "verify", "export"),
-    *("pretrain", "evaluate", "compare-baselines", "compare", "reproduce"),
-)
+#: The verbs, in the order in which a newcomer meets them, each with its line in `curate --help`, so that this loads
+#: none of them; each is a module here with a command of the same name, a dash being an underscore there.
+VERBS = {
+    "demo": "See it all on small real images, in minutes.",
+    "pack": "Make shards of image files.",
+    "index": "Index a shard set, and report everything odd.",
+    "features": "Compute features of every image, once.",
+    "advise": "Is curating worth it? A verdict in minutes.",
+    "run": "Weigh every image by a target, prune, rewrite.",
+    "config": "Print every option of a run, defaults filled in.",
+    "ledger": "Show what a run has learnt, epoch by epoch.",
+    "report": "Show a run on one page: what was kept, and why.",
+    "prune": "Judge a run again by other thresholds, or a budget.",
+    "rewrite": "Copy the samples of a manifest into new shards.",
+    "verify": "Prove that curated shards are what they should be.",
+    "export": "Write what other readers want beside the shards.",
+    "pretrain": "Train a network plainly on any shards.",
+    "evaluate": "Score a network's features on a labelled target.",
+    "compare-baselines": "Does curation pay? A run against raw and random.",
+    "compare": "Test whether methods differ over data sets.",
+    "reproduce": "Repeat a table of the paper.",
+    "completion": "Print what makes a shell complete these commands.",
+}
 
 STOPPED = "stopped; the same command goes on where it can, and starts again where it cannot"
 
@@ -44,10 +64,26 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"curate.cli.{module}"), module)
         return command
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The lines of `VERBS`; no command is loaded."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; for an unknown one, the known one that may be meant."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command '{args[0]}'{nearest(args[0], VERBS)}.", context)
+        return super().resolve_command(context, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CURATE"})
 @click.version_option(__version__, prog_name="curate")
-def curate() -> None:
+@click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but warnings and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="More on stderr: every epoch's numbers, what was chosen.")
+@click.option("--log-file", type=click.Path(path_type=Path), help="Also write stderr's lines there, with times.")
+def curate(quiet: bool, verbose: bool, log_file: Path | None) -> None:
     """Learn how much each image of a store helps a target task, and keep what helps.
 
     \b
@@ -57,16 +93,20 @@ def curate() -> None:
       curate run --store store --target target --out run       weigh, prune, rewrite: run/curated holds the shards
       curate pretrain --store run/curated --out net            plain pre-training on what was kept
       curate evaluate net --target target                      how good its features are for the target
+
+    `curate VERB --help` has its options; CURATE_VERB_OPTION in the environment gives one, such as CURATE_RUN_DEVICE.
     """
+    console.set_up(quiet=quiet, verbose=verbose, log_file=log_file)
 
 
 def main() -> None:
     """The entry point: our errors become one line and an exit code."""
     _read_names_as_utf8()
-    install_handler(lambda error: _say(str(error), error.exit_code))
+    # Straight to stderr: the system's signal may have come while a log was written.
+    install_handler(lambda error: click.echo(f"Error: {error}", err=True))
     sys.unraisablehook = _interrupt_again
     try:
-        sys.exit(curate.main(standalone_mode=False) or 0)
+        sys.exit(curate.main(prog_name="curate", standalone_mode=False) or 0)
     except click.exceptions.Abort:
         sys.exit(_say(STOPPED, 130))
     except click.ClickException as error:
@@ -119,5 +159,6 @@ def _is_want_of_memory(error: Exception) -> bool:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(f"Error: {' '.join(text.split())}", err=True)
+    with suppress(OSError):  # a log on a full disk: stderr has the line by then
+        console.error(f"Error: {' '.join(text.split())}")
     return code

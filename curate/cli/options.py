@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from curate.config.defaults import by_pretext
+from curate import console
 from shards.member_names import is_utf8
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,7 +26,8 @@ PROCESSES = click.IntRange(1, 1024)
 #: Images, steps: what 64 bits count with room to spare.
 COUNT = click.IntRange(1, 2**60)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
+JSON_HELP = "Print the result as JSON, for programs."
+json_option = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="Seed.")
 workers_option = click.option(
     "--workers", type=click.IntRange(0, 1024), default=None, help="Processes [default: one a core, at most 8]."
@@ -66,6 +67,11 @@ class SectionOption(click.Option):
     section = ""
 
 
+def in_section(title: str) -> type[SectionOption]:
+    """The class of the options under a heading."""
+    return type("Option", (SectionOption,), {"section": title})
+
+
 class SectionedCommand(click.Command):
     """A command whose help shows its many options under headings."""
 
@@ -81,17 +87,39 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def options_of(*kinds: type) -> Callable[[Command], Command]:
-    """One option for every field of the dataclasses; what is not given comes as None."""
+#: Of `curate run` and `curate config`: where their options come from, and what form the result has.
+ELSEWHERE = in_section("Options from elsewhere, and the result as data")
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    cls=ELSEWHERE,
+    help="Options from a TOML or JSON file, or a run.json.",
+)
+paper_option = click.option(
+    "--paper",
+    is_flag=True,
+    cls=ELSEWHERE,
+    help="The paper's constants: raw eta 10, lam 0.25, rho 0.5, no option of ours.",
+)
+data_option = click.option("--json", "as_json", is_flag=True, cls=ELSEWHERE, help=JSON_HELP)
+
+
+def options_of(*kinds: type, first: Collection[str] = ()) -> Callable[[Command], Command]:
+    """One option for every field of the dataclasses; what is not given comes as None.
+
+    Args:
+        kinds: the dataclasses, in the order of the help; each is a section of it.
+        first: options that stand in the help's first section.
+    """
 
     def decorate(command: Command) -> Command:
         for kind in reversed(kinds):
             hints = typing.get_type_hints(kind)
             for item in reversed(fields(kind)):
                 if "help" in item.metadata:
-                    command = _option(
-                        item, hints[item.name], (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip(".")
-                    )(command)
+                    heading = (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip(".")
+                    section = "Options" if item.name in first else heading
+                    command = _option(item, hints[item.name], section)(command)
         return command
 
     return decorate
@@ -112,7 +140,7 @@ def print_result(result: Any, as_json: bool, text: str) -> None:
 
 def talk(text: str) -> None:
     """A line for people on stderr; what a name may hold besides letters, line ends among it, is escaped."""
-    click.echo("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text), err=True)
+    console.warning("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text))
 
 
 def n_workers(workers: int | None) -> int:
@@ -123,6 +151,8 @@ def n_workers(workers: int | None) -> int:
 
 
 def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Command]:
+    from curate.config.defaults import by_pretext  # only the verbs that have such options pay for it
+
     name = "--" + item.name.replace("_", "-")
     text = item.metadata["help"].rstrip(".")
     default = item.default if item.default is not MISSING else None
@@ -132,7 +162,7 @@ def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Co
         text += f" [default: {shown}]"
     elif by_pretext(item.name):
         text += f" [default: {', '.join(f'{value} for {pretext}' for pretext, value in by_pretext(item.name).items())}]"
-    of_section = type("Option", (SectionOption,), {"section": section})
+    of_section = in_section(section)
     if is_flag:
         return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")
     return click.option(name, item.name, cls=of_section, type=kind, default=None, help=f"{text}.")

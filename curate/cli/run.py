@@ -7,26 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from curate.cli.options import SectionedCommand, json_option, options_of, out_option, print_result
+from curate.cli.options import (
+    SectionedCommand,
+    config_option,
+    data_option,
+    options_of,
+    out_option,
+    paper_option,
+    print_result,
+)
 from curate.config.schema import GROUPS, RunConfig
 
 if TYPE_CHECKING:
     from curate.runs.run import RunSummary
 
 
+#: The topics of the help, what is asked for most often first.
+TOPICS = ("train", "prune", "output", "machine", "belief", "meta", "selection", "images", "network", "neighbours")
+
+
 @click.command(cls=SectionedCommand)
 @click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
 @click.option("--target", metavar="FOLDER", help="The target: train/, val/ and test/ shards; or image files.")
 @out_option("The run directory: new, or of the same run, which then goes on.")
-@click.option("--config", type=click.Path(path_type=Path), help="Options from a TOML or JSON file, or a run.json.")
-@click.option("--paper", is_flag=True, help="The paper's constants: raw eta 10, lam 0.25, rho 0.5, no option of ours.")
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Time a few steps, say what the run will cost, what is cheaper and what will not work.",
-)
-@json_option
-@options_of(RunConfig, *GROUPS.values())
+@click.option("--dry-run", is_flag=True, help="Say what the run will cost, what is cheaper and what will not work.")
+@config_option
+@paper_option
+@data_option
+@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=("method",))
 def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Weigh every image of a store by a target, prune, and rewrite what is kept.
 

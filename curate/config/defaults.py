@@ -327,6 +327,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
     for name, value, low, high in (
         ("shard_size", config.output.shard_size, 1, 2**60),
         ("workers", config.machine.workers, 0, 1024),
+        ("threads", config.machine.threads, 1, 1024),
         ("cache_bytes", config.machine.cache_bytes, 0, 2**60),
     ):
         rows.append((name, value, value is None or low <= value <= high, f"in {low}..{high}"))

@@ -26,7 +26,7 @@ from curate.config.catalogue import (
     PRETEXTS,
     method_spec,
 )
-from curate.errors import Misuse
+from curate.errors import Misuse, nearest
 from shards.io.json_files import parse_json, version_in
 from shards.io.regular_files import read_regular
 
@@ -207,6 +207,7 @@ class MachineConfig:
     device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
     workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
+    threads: int | None = option(None, "Threads that compute (default: the cores that are free, see --verbose).")
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
     #: Said anew at every call, and never taken from a file: see `to_options` and `read_options`.
@@ -275,7 +276,8 @@ def from_options(options: dict[str, Any]) -> RunConfig:
         elif name in top:
             rest[name] = _typed(name, value, RunConfig)
         else:
-            raise Misuse(f"{name}: not an option of a run; known: {', '.join(sorted(places | dict.fromkeys(top)))}")
+            known = sorted(places | dict.fromkeys(top))
+            raise Misuse(f"{name}: not an option of a run{nearest(name, known)}; known: {', '.join(known)}")
     method = rest.get("method", "bdw")
     targetless = method in ALL_METHODS and not method_spec(method).needs_target
     for name in ("store",) if targetless else ("store", "target"):
@@ -293,6 +295,21 @@ def to_options(config: RunConfig) -> dict[str, Any]:
     return flat
 
 
+def choosable(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What a person would have to say for ``config``: by group, the run's own first under ""; nothing that is None,
+    and nothing that a run fills in for itself."""
+    flat = to_options(config)
+    kinds: dict[str, type] = {"": RunConfig, **GROUPS}
+    named = {
+        group: [item.name for item in fields(kind) if "help" in item.metadata or item.name in ("store", "target")]
+        for group, kind in kinds.items()
+    }
+    return {
+        group: {name: flat[name] for name in names if flat.get(name) is not None and flat[name] != ""}
+        for group, names in named.items()
+    }
+
+
 def recorded(options: dict[str, Any]) -> dict[str, Any]:
     """The options that a run.json holds; one that is younger than the run is as every run had it then."""
     before = {
@@ -307,10 +324,11 @@ def recorded(options: dict[str, Any]) -> dict[str, Any]:
 def read_options(path: Path) -> dict[str, Any]:
     """Flat options from a TOML or JSON file, by suffix; a run.json gives the run's own.
 
-    Groups may be written as tables or left out.
+    Groups may be written as tables or left out, names with dashes as on the command line.
 
     Raises:
-        Misuse: the file is missing, is neither, does not parse, or is a run.json of another format.
+        Misuse: the file is missing, is neither, does not parse, has two values of an option, or is a run.json of
+            another format.
     """
     try:
         data = read_regular(path)
@@ -328,14 +346,23 @@ def read_options(path: Path) -> dict[str, Any]:
         found = recorded(found) if isinstance(found, dict) else found
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
-    found = dict(found)
-    for group in GROUPS:
-        # "network" names a group and an option: only a table is the group.
-        if isinstance(found.get(group), dict):
-            found.update(found.pop(group))
+    found = _flat(path, found)
     if "allow_pipe" in found:
         raise Misuse(f"{path}: allow_pipe is no business of a file; give --allow-pipe on the command line")
     return found
+
+
+def _flat(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
+    """The options of a file without its tables, under the names of their fields."""
+    flat: dict[str, Any] = {}
+    for group, held in tables.items():
+        # "network" names a group and an option: only a table is the group.
+        for name, value in held.items() if group in GROUPS and isinstance(held, dict) else [(group, held)]:
+            field_name = name.replace("-", "_")
+            if flat.get(field_name, value) != value:
+                raise Misuse(f"{path}: {field_name} is {flat[field_name]!r} and {value!r}; leave one of the two out")
+            flat[field_name] = value
+    return flat
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:

@@ -85,7 +85,7 @@ def claim(job: Job, out: Path, progress: Progress) -> str:
         refuse_foreign(out)
         chosen = _settle_precision(job)
         machine = {"device": str(job.setup.device), "precision": chosen.name, "agreement": chosen.agreement}
-        machine["statistics"] = job.statistics
+        machine |= {"threads": torch.get_num_threads(), "statistics": job.statistics}
         record = provenance.write_run(path, job.config, who, machine)
     for name, cosine in chosen.agreement.items():
         progress.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")

@@ -116,6 +116,7 @@ def build(
     Raises:
         NotShards: shards that are no tar, all named; with ``skip_bad`` only where no other is left.
     """
+    pa.array([0])  # pyarrow looks for pandas here, which takes long where it is: not a part of the first shard's work
     task = partial(scan_shard, shard_set.root, check=check, image=image)
     scans = list(map_shards(task, shard_set.paths, workers))
     refused = [one.faults[0] for one in scans if one.shard is None]

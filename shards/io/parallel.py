@@ -6,7 +6,6 @@ Owns how tasks are spread over processes, and the progress callback. A cluster (
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from typing import TypeVar
 
 from shards.errors import Misuse, ShardError
 from shards.io import bus_error, processes
+from shards.io.cores import usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,7 +40,7 @@ def on_progress(by: ProgressCallback) -> Iterator[None]:
 
 def default_workers() -> int:
     """One process for each core that this process may use, at most 8."""
-    return min(8, len(os.sched_getaffinity(0)))
+    return min(8, usable_cores())
 
 
 def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> Iterator[Result]:

@@ -118,7 +118,7 @@ def test_no_resolved_value_is_missing_where_one_is_needed():
     """None remains only where it means "measured", "by the machine" or "as the store"."""
     left = {name for name, value in to_options(resolve(given_options(), labelled=True)).items() if value is None}
     assert left == {
-        *("mean", "deviation", "index", "image", "shard_size", "workers", "cache_bytes"),
+        *("mean", "deviation", "index", "image", "shard_size", "workers", "threads", "cache_bytes"),
         *("domain", "nn_features", "nn_weights"),
         *("augment_strength", "projection", "temperature", "steps"),  # of other pretexts and schedules
     }
@@ -178,7 +178,7 @@ def test_a_missing_configuration_file_is_named(tmp_path):
 
 def test_an_unknown_option_lists_the_known_ones():
     """A typo is answered with the names."""
-    with pytest.raises(Misuse, match=r"lamda: not an option of a run; known: .*lam, "):
+    with pytest.raises(Misuse, match=r"lamda: not an option of a run \(did you mean lam\?\); known: .*lam, "):
         given_options(lamda=0.1)
 
 
