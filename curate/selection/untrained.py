@@ -41,8 +41,8 @@ class Untrained:
         if not 1 <= inputs.nets <= 3:
             raise Misuse(f"--nets {inputs.nets}: expected 1 to 3")
         self.device = inputs.device
-        drawn = (_drawn(number).to(inputs.device, memory_format=torch.channels_last) for number in range(inputs.nets))
-        self.networks = [network.eval() for network in drawn]
+        drawn = (_drawn(number).to(memory_format=torch.channels_last) for number in range(inputs.nets))
+        self.networks = [network.to(inputs.device).eval() for network in drawn]
         self.identity: dict[str, Any] = {"nets": inputs.nets, "width": WIDTH, "size": SIZE, "crop": CROP, "stage": 2}
         self.identity["layout"] = "channels last"  # sums are taken in another order
         self.augment: Augment | None = None
