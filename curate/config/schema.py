@@ -207,7 +207,7 @@ class MachineConfig:
     device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
     workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
-    threads: int | None = option(None, "Threads that compute (default: the cores that are free, see --verbose).")
+    threads: int | None = option(None, "Threads that compute (default: the cores that are free).")
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
     #: Said anew at every call, and never taken from a file: see `to_options` and `read_options`.
