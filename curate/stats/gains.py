@@ -87,7 +87,9 @@ def accuracy_over_seconds(path: Path, panels: Mapping[str, Sequence[Curve]], mea
     names = list(dict.fromkeys(curve.name for curves in panels.values() for curve in curves))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    with canvas(path, 1.2 + 3.1 * columns, 0.9 + 2.5 * rows) as figure:
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    with canvas(path, 1.2 + 3.1 * columns, 1.2 + 2.5 * rows) as figure:
         drawn = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
         for panel, (title, curves) in zip(drawn, panels.items()):
             for curve in curves:
@@ -105,8 +107,12 @@ def accuracy_over_seconds(path: Path, panels: Mapping[str, Sequence[Curve]], mea
                 )
             panel.set_title(title)
             panel.set_xscale("log")
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.tick_params(labelbottom=True)
         for panel in drawn[len(panels) :]:
             panel.set_axis_off()
-        drawn[0].legend(fontsize=8)
+        figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(names))
         figure.supxlabel("seconds of one core, the choosing included", fontsize=10)
         figure.supylabel(measure, fontsize=10)
