@@ -665,7 +665,8 @@ def advise(
         steps: of each; None for what fits in about a minute and a half.
         seed: of every draw.
         processes: trainings at a time; None for two, where there are as many cores.
-        options: of the classifier's run: ``encoder``, ``nets``, ``features``, ``index``, ``image``, ``device``.
+        options: of the classifier's run: ``encoder``, ``nets``, ``features``, ``index``, ``image``, ``device``,
+            ``workers``, ``allow_pipe``.
 
     Returns:
         Verdict, expected gain and its interval, hours of each plan, and what the classifier found.
@@ -676,14 +677,20 @@ def advise(
 
     >>> advise("store", "target", out="advice").verdict        # doctest: +SKIP
     """
+    if idle := sorted(set(options) - set(_ADVICE)):
+        raise Misuse(f"{', '.join(idle)}: not an option of advice; it has {', '.join(_ADVICE)}")
     asked = {"store": os.fspath(store), "target": os.fspath(target), **options}
-    check_inputs(from_options({**asked, "method": "classifier"}))
+    check_inputs(from_options({**asked, "method": "classifier", "seed": seed}))
     from curate.experiments.advice.advise import advise as find_out
     from curate.experiments.advice.pilot import Pilot
     from curate.experiments.advice.plans import Budget
 
     pilot = Pilot(tuple(pretexts), seeds, steps, seed, processes)
     return find_out(asked, Path(out), pilot, Budget.parse(budget), progress)
+
+
+#: What the classifier of `advise` is told; its cut is its own.
+_ADVICE = ("encoder", "nets", "features", "index", "image", "device", "workers", "allow_pipe")
 
 
 def configured(
@@ -704,6 +711,7 @@ def configured(
     given = {name: value for name, value in options.items() if value is not None}
     given |= {name: os.fspath(path) for name, path in (("store", store), ("target", target)) if path is not None}
     chosen = (read_options(Path(config)) if config is not None else {}) | given
+    from_options(chosen)  # what is looked into here is of its type
     if paper:
         fixed = paper_mode(chosen.get("method", "bdw"))
         for name, value in fixed.items():

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
-from shards.io.json_files import json_bytes, parse_json, write_json
+from shards.io.json_files import convert, json_bytes, parse_json, write_json
 from shards.io.processes import awaiting_workers, exit_with_parent, starting_workers
 from shards.io.regular_files import read_regular
 
@@ -30,7 +30,12 @@ C = TypeVar("C")
 
 
 def run_cells(
-    work: Callable[[C], Result], cells: Mapping[str, C], out: Path, label: str, processes: int = 1
+    work: Callable[[C], Result],
+    cells: Mapping[str, C],
+    out: Path,
+    label: str,
+    processes: int = 1,
+    kind: type = dict,
 ) -> dict[str, Result]:
     """The result of every cell, by name, in the order of ``cells``.
 
@@ -40,12 +45,14 @@ def run_cells(
         out: ``NAME.json`` of each finished cell; names may hold slashes.
         label: before the bar.
         processes: cells at a time, each on one thread.
+        kind: a TypedDict, what a result that lies there must hold.
 
     Raises:
         Misuse: ``out`` holds a cell of that name with other settings.
+        CurateError: a file there is damaged.
         ShardError: a process cannot be started, or was killed.
     """
-    found = {name: earlier(out, name, cell) for name, cell in cells.items()}
+    found = {name: earlier(out, name, cell, kind) for name, cell in cells.items()}
     todo = {name: cells[name] for name, result in found.items() if result is None}
     with counting(label, "cell", len(cells), len(cells) - len(todo)) as tell:
         for name, result in computed(work, todo, processes):
@@ -55,8 +62,11 @@ def run_cells(
     return {name: parse_json(read_regular(place(out, name)))["result"] for name in cells}
 
 
-def earlier(out: Path, name: str, cell: Any) -> Result | None:
+def earlier(out: Path, name: str, cell: Any, kind: type = dict) -> Result | None:
     """What an earlier call found of this very cell; None where it did not come to it.
+
+    Args:
+        kind: as of `run_cells`.
 
     Raises:
         Misuse: the file is of other settings; they are named.
@@ -68,6 +78,7 @@ def earlier(out: Path, name: str, cell: Any) -> Result | None:
     try:
         held = parse_json(read_regular(path))
         settings, result = {**held["cell"]}, {**held["result"]}
+        convert(result, kind)
     except (ValueError, KeyError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({error!r:.80}); remove it, and its cell is computed again") from error
     wanted = plain(cell)

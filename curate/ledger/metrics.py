@@ -17,13 +17,14 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class _Line:
-    """The fields of a line that are read again; a selector, which trains nothing, has neither of the last two."""
+    """The fields of a line that are read again; a selector, which trains nothing, has none of the last three."""
 
     epoch: int
     images: int
     seconds: dict[str, float]
     cpu_seconds: float = 0.0
     pretext_loss: float | None = None
+    meta_loss: float | None = None
 
 
 def read_metrics(out: Path) -> list[bytes]:

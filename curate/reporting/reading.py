@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curate.config.catalogue import SELECTORS
+from curate.errors import CurateError
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import read_metrics
 from curate.runs import provenance
 from curate.types import Beliefs, Mask, Stamp
 from shards.errors import Error
-from shards.io.json_files import parse_json
+from shards.io.json_files import convert, parse_json
 from shards.rewriting.marker import MARKER
 
 
@@ -136,6 +137,7 @@ def read(run: Path) -> Reading:
         Unfinished: a partition of the ledger is cut.
     """
     record = provenance.read_run(run)
+    _check_options(run, record)
     metrics = [parse_json(line) for line in read_metrics(run)]
     epochs = [_epoch(run, number) for number in ledger.epochs(run)]
     if epochs:
@@ -160,6 +162,24 @@ def _judged(run: Path, epochs: list[Epoch]) -> Judged:
     kept, judges = table["kept"].to_numpy(), beliefs.visits > 0
     judges = pruner.decodable(beliefs) & (judges | ledger.has_prior(run))
     return Judged(table, beliefs, kept, stamp, rule, ledger.facts_of(run, first), judges)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options that a page looks into; the others are shown as they are."""
+
+    store: str | None
+    method: str
+    seed: int
+    target: str | None = None
+    index: str | None = None
+
+
+def _check_options(run: Path, record: dict[str, Any]) -> None:
+    try:
+        convert(record["configuration"], _Options)
+    except ValueError as error:
+        raise CurateError(f"{run / 'run.json'}: is not as it was written ({error}); restore it") from error
 
 
 @contextmanager

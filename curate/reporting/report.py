@@ -95,8 +95,11 @@ def _copy_numbers(found: Copies | None) -> dict[str, Any] | None:
 def _refuse_taken(out: Path) -> None:
     if out.is_dir():
         raise Misuse(f"--out {out}: is a folder; name the file that the page becomes")
-    if out.exists():
-        with out.open("rb") as file:
-            head = file.read(512)
-        if page.MARK.encode() not in head:
-            raise Misuse(f"--out {out}: is there, and no report of curate's; name another file")
+    # A pipe would wait for who writes into it.
+    if out.exists() and (not out.is_file() or page.MARK.encode() not in _head(out)):
+        raise Misuse(f"--out {out}: is there, and no report of curate's; name another file")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(512)

@@ -65,14 +65,23 @@ def _columns(path: Path, table: pa.Table) -> pa.Table:
     lacking = [name for name in ("shard", "key") if name not in table.column_names]
     if lacking:
         raise CurateError(f"{path}: has no column {', '.join(lacking)}; expected shard, key, and mean, or a and b")
-    found = {name: table[name].cast(pa.string()) for name in ("shard", "key")}
+    found = {name: _cast(path, table, name, pa.string()) for name in ("shard", "key")}
     for name in ("mean", "a", "b"):
         if name in table.column_names:
             kind = table.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
                 raise CurateError(f"{path}: {name} is of type {kind}; expected numbers")
-            found[name] = table[name].cast(pa.float64())
+            found[name] = _cast(path, table, name, pa.float64())
     return pa.table(found)
+
+
+def _cast(path: Path, table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return table[name].cast(kind)
+    except pa.ArrowException as error:
+        what, todo = ("names", "text") if kind == pa.string() else ("numbers", "float64")
+        found = " ".join(str(error).split())[:160]
+        raise CurateError(f"{path}: {name} holds no {what} ({found}); write it as {todo}") from error
 
 
 def _column(column: pa.ChunkedArray, places: Ints) -> Reals:

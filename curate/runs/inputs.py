@@ -25,7 +25,8 @@ def check_inputs(config: RunConfig) -> None:
     if config.target:
         sources_of(config.target)
     prior = config.belief.prior
-    if prior not in (None, "uniform") and prior not in SELECTORS and not Path(prior).exists():
+    named = prior not in (None, "uniform") and prior not in SELECTORS
+    if named and not (prior and Path(prior).exists()):  # an empty name is that of the folder one is in
         raise Misuse(f"--prior {prior}: no such file; give uniform, classifier, a Parquet file, or a run")
     for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
         if path is not None:

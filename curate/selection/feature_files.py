@@ -106,6 +106,9 @@ def _read(path: Path, n: int) -> tuple[Vectors, Codes]:
     table_file.footer_of(path, "features", VERSION)
     table = table_file.read(path, ["embedding", "error"])
     column = table["embedding"].combine_chunks()
+    kind = column.type
+    if not (pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise CurateError(f"{path}: embedding is of type {kind}, no features; remove it, run again")
     valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     codes = pc.fill_null(pc.index_in(table["error"], pa.array(ERRORS[1:], pa.string())), -1).to_numpy() + 1
     if len(table) != n or not np.array_equal(codes == 0, valid):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from warnings import catch_warnings
 
 import pyarrow as pa
 import pyarrow.csv
@@ -45,7 +46,7 @@ def groups_of(paths: Sequence[str], by: str) -> tuple[Groups, tuple[str, ...]]:
         ShardError: the file has other columns, or a file twice in different groups.
     """
     table = Path(by)
-    if table.is_file() or by.lower().endswith(_TABLES):
+    if by.lower().endswith(_TABLES) or _is_file(table):
         named = {storable(path): path for path in paths}
         told = read_groups(table)
         found: Groups = {path: told.get(name) for name, path in named.items()}
@@ -59,9 +60,18 @@ def groups_of(paths: Sequence[str], by: str) -> tuple[Groups, tuple[str, ...]]:
     return found, ((f"{len(alone):,} of {len(found):,} images are of no group and stand alone{more}",) if alone else ())
 
 
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; an expression may be longer than any name of one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
-        return re.compile(pattern)
+        with catch_warnings(action="ignore"):  # of what a later Python may read in another way
+            return re.compile(pattern)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         todo = "name a file that is there, or mend the expression"
         raise Misuse(

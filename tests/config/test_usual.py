@@ -16,6 +16,7 @@ from curate import api
 from curate.cli import curate as command
 from curate.config.catalogue import METHODS, PRETEXTS, SELECTORS
 from curate.config.defaults import resolve, usual
+from curate.errors import Misuse
 from shards.tar.writer import write_shards
 
 OLD = Path(__file__).parents[1] / "runs" / "begun_by_0.2.0.tar.gz"
@@ -56,6 +57,18 @@ def test_every_method_and_pretext_can_be_run_with_what_is_usual(tmp_path: Path, 
         more = {"oracle": {"domain": "x"}, "nearest": {"keep": 5.0}, "random": {"keep": 5.0}}.get(method, {})
         options_of(tmp_path, method=method, pretext=pretext, **more)
         assert not usual({"method": method}) or method in METHODS
+
+
+@pytest.mark.parametrize("paper", [False, True])
+@pytest.mark.parametrize(("name", "value"), [("pretext", ["rotation"]), ("method", {"a": 1}), ("target", 3)])
+def test_a_value_of_another_type_is_refused_before_it_is_looked_into(
+    tmp_path: Path, name: str, value: Any, paper: bool
+) -> None:
+    """As a file of options may have it."""
+    asked = {"store": "s", "target": "t", name: value}
+    (tmp_path / "c.json").write_text(json.dumps(asked))
+    with pytest.raises(Misuse, match=f"--{name} .*: expected str"):
+        api.configured(None, None, tmp_path / "c.json", paper, {}, tmp_path)
 
 
 def test_paper_mode_takes_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

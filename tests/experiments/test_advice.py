@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ import curate
 from curate.cli import curate as command
 from curate.data.decode import Decoder
 from curate.data.target import open_target
-from curate.errors import Misuse, RunMismatch
+from curate.errors import CurateError, Misuse, RunMismatch
 from curate.experiments.advice import pilot, plans, scored, verdict
 from curate.experiments.advice.plans import Budget, StepSeconds
 from curate.experiments.advice.verdict import Gain, Look
@@ -297,6 +298,13 @@ def test_advice_goes_on_and_is_the_same_again(world, advised, monkeypatch):
         ({"steps": 0}, Misuse, "--steps 0"),
         ({"budget": "soon"}, Misuse, "--budget soon"),
         ({"nets": 9}, Misuse, "--nets 9"),
+        ({"budget": 12}, Misuse, "--budget 12: expected steps"),
+        ({"seeds": 2.5}, Misuse, "--seeds 2.5: expected at least 1, a whole number"),
+        ({"steps": "2"}, Misuse, "--steps 2: expected at least 1, a whole number"),
+        ({"pretexts": (["rotation"],)}, Misuse, "rotation, simclr, each once"),
+        ({"keep": 0.5}, Misuse, "keep: not an option of advice"),
+        ({"method": "bdw"}, Misuse, "method: not an option of advice"),
+        ({"seed": -1}, Misuse, "--seed -1"),
         ({"encoder": "none"}, Misuse, "none"),
     ],
 )
@@ -304,6 +312,27 @@ def test_what_is_refused(world, advised, changed, error, text):
     """In a line, before anything is computed."""
     with pytest.raises(error, match=text):
         curate.advise(world / "store", world / "target", out=world / "out", **SMALL | changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("cells/rotation/curated-0", {"right": None}),
+        ("cells/rotation/curated-0", {"steps": 0}),
+        ("cells/rotation/raw-0", {"seconds": None}),
+        ("cells/rotation/untrained-0", {"right": ["x"]}),
+        ("cells/pixels", {"right": [float("nan")]}),
+        ("timings/rotation", {"plain": 0}),
+    ],
+)
+def test_a_damaged_cell_is_named(world, advised, tmp_path, name, changed):
+    """Its settings are right, and its result is none; nothing else is touched."""
+    shutil.copytree(world / "out", tmp_path / "out")
+    path = tmp_path / "out" / f"{name}.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({"cell": held["cell"], "result": held["result"] | changed}))
+    with pytest.raises(CurateError, match=rf"{name}\.json: is damaged \(.*remove it, and its cell is computed again"):
+        curate.advise(world / "store", world / "target", out=tmp_path / "out", **SMALL)
 
 
 def test_folders_that_are_refused(world, tmp_path):

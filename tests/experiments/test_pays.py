@@ -139,6 +139,7 @@ def test_a_second_call_computes_nothing_and_says_the_same(
         ({"targets": ["mars"]}, "--targets mars: expected some of gtsrb"),
         ({"selectors": ["guess"]}, "--selectors guess: expected some of raw"),
         ({"targets": ()}, "--targets : expected some of"),
+        ({"targets": []}, "--targets : expected some of"),
     ],
 )
 def test_what_there_is_not_is_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:

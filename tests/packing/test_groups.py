@@ -118,6 +118,13 @@ def test_a_pattern_that_tells_nothing_is_misuse(by: str, text: str) -> None:
         groups_of(["a.jpg"], by)
 
 
+def test_a_pattern_is_any_length_and_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    """Longer than a file's name may be; and one that a later Python may read in another way."""
+    for by in ("|".join(["no such letters"] * 30) + "|a", "[[a]"):
+        assert groups_of(["a.jpg", "b/a.png"], by)[0] == {"a.jpg": "a", "b/a.png": "a"}
+    assert not recwarn.list
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [

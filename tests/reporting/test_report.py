@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -417,6 +418,31 @@ def test_nothing_else_is_written_over_and_no_run_is_said(bdw, tmp_path):
     assert (tmp_path / "notes.html").read_text() == "<!doctype html>mine"
     with pytest.raises(CurateError, match=r"no run\.json in it"):
         report(tmp_path)
+
+
+def test_a_pipe_in_the_pages_place_is_not_waited_for(bdw, tmp_path):
+    os.mkfifo(tmp_path / "page.html")
+    with pytest.raises(Misuse, match="no report of curate's"):
+        report(bdw[0], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("run.json", lambda run: run["configuration"].pop("seed"), r"run\.json: is not as it was written .*seed"),
+        ("run.json", lambda run: run["configuration"].update(index=3), r"run\.json: is not as it was written .*index"),
+        ("metrics.jsonl", lambda line: line.update(meta_loss="low"), r"metrics\.jsonl: line 1 is damaged"),
+    ],
+)
+def test_a_value_of_another_type_is_one_line(bdw, tmp_path, name, change, why):
+    shutil.copytree(bdw[0], tmp_path / "run")
+    path = tmp_path / "run" / name
+    first, *others = [path.read_text()] if name == "run.json" else path.read_text().splitlines()
+    document = json.loads(first)
+    change(document)
+    path.write_text("\n".join([json.dumps(document), *others]))
+    with pytest.raises(CurateError, match=why):
+        report(tmp_path / "run")
 
 
 def test_the_command_line_prints_where_it_is_and_the_numbers(bdw, tmp_path):

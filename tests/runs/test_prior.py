@@ -316,6 +316,9 @@ def with_values(name, values):
         ),
         (lambda t: with_values("mean", [np.nan] + [0.5] * (N - 1))(t.drop_columns(["a"])), r"such as 000000.*\(nan\)"),
         (with_values("a", ["much"] * N), "a is of type string; expected numbers"),
+        (with_values("a", [2**60 + 1] * N), r"a holds no numbers \(Integer value .*\); write it as float64"),
+        (with_values("key", [["k"]] * N), r"key holds no names \(.*\); write it as text"),
+        (with_values("shard", [b"\xff"] * N), r"shard holds no names \(.*\); write it as text"),
     ],
 )
 def test_a_file_that_does_not_say_it_all_is_refused(data, done, tmp_path, change, message):
@@ -330,6 +333,7 @@ def test_a_file_that_does_not_say_it_all_is_refused(data, done, tmp_path, change
     ("changes", "message"),
     [
         ({"prior": "nowhere.parquet"}, "--prior nowhere.parquet: no such file; give uniform, classifier"),
+        ({"prior": ""}, "--prior : no such file; give uniform, classifier"),
         ({"prior": "nearest"}, "--prior nearest: its score is no probability"),
         ({"prior": "classifier", "prior_strength": 0.0}, "--prior-strength 0.0: must be in 0.1..100"),
         ({"prior_strength": 8.0}, "--prior-strength 8: of a prior that is not uniform"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import toyset
@@ -129,6 +130,19 @@ def test_a_part_of_another_shard_is_found_out(store, tmp_path):
     last = len(index.shards) - 1
     feature_files.part_of(folder, 0).write_bytes(feature_files.part_of(folder, last).read_bytes())
     with pytest.raises(CurateError, match=r"000000.parquet: holds \d+ rows, the shard \d+"):
+        feature_files.load(folder, index)
+
+
+def test_a_part_without_features_is_one_line(store, tmp_path):
+    """A table with the right rows, whose column is of another type."""
+    index = toyset.indexed(store)
+    folder = tmp_path / "features"
+    make(Source(ONE, index, HERE), index, folder, NullProgress())
+    path = feature_files.part_of(folder, 0)
+    table = pq.read_table(path)
+    text = table.set_column(2, "embedding", pa.array(["x"] * len(table)))
+    pq.write_table(text.replace_schema_metadata(table.schema.metadata), path)
+    with pytest.raises(CurateError, match=r"000000.parquet: embedding is of type string, no features; remove it"):
         feature_files.load(folder, index)
 
 

@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from curate.config.schema import RunConfig, from_options
 from curate.data.decode import Decoder
@@ -127,10 +129,41 @@ class Beside:
     draws: int = DRAWS
 
 
+#: What a cell's file must say: seconds, above 0 and of a lifetime; a share for each scored image.
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Shares = list[Annotated[float, Meta(ge=0, le=1)]]
+
+
+class Timed(TypedDict):
+    """Seconds of a step, plain and of BDW."""
+
+    plain: Positive
+    bdw: Positive | None
+
+
+class Steps(TypedDict):
+    """A length."""
+
+    steps: Annotated[int, Meta(ge=1)]
+
+
+class Told(TypedDict):
+    """A score."""
+
+    right: Shares
+
+
+class Learnt(Told, Steps):
+    """A training's score, and what it took."""
+
+    seconds: Positive
+    images: int
+
+
 def timings(place: Place, pretexts: tuple[str, ...]) -> dict[str, Result]:
     """``plain`` and ``bdw``: seconds of a step on the store, reading included, by pretext; measured once a folder."""
     cells = {pretext: Timing(pretext) for pretext in pretexts}
-    return run_cells(partial(_time, place), cells, place.out / "timings", "timing")
+    return run_cells(partial(_time, place), cells, place.out / "timings", "timing", kind=Timed)
 
 
 def _time(place: Place, cell: Timing) -> Result:
@@ -152,7 +185,7 @@ def length(place: Place, asked: Pilot, timed: dict[str, Result], processes: int)
     if asked.steps is not None:
         return asked.steps
     fit = partial(_fit, timed, asked.seeds, processes)
-    found = run_cells(fit, {"steps": Length(asked.pretexts)}, place.out / "timings", "length")
+    found = run_cells(fit, {"steps": Length(asked.pretexts)}, place.out / "timings", "length", kind=Steps)
     return int(found["steps"]["steps"])
 
 
@@ -185,10 +218,10 @@ def run(place: Place, pretexts: tuple[str, ...], seeds: range, steps: int, proce
         for pretext in pretexts
         for kind in SETS
     }
-    found = run_cells(partial(work, place), cells, place.out / "cells", "pilot", processes)
+    found = run_cells(partial(work, place), cells, place.out / "cells", "pilot", processes, Learnt)
     beside = {f"{p}/untrained-{seed}": Beside("untrained", p, seed, LABELS) for p in pretexts for seed in seeds}
     beside["pixels"] = Beside("pixels", pretexts[0], seeds[0], LABELS)
-    return found | run_cells(partial(look, place), beside, place.out / "cells", "untrained")
+    return found | run_cells(partial(look, place), beside, place.out / "cells", "untrained", kind=Told)
 
 
 def random_sets(place: Place, kept: int, seeds: range) -> None:
@@ -248,9 +281,9 @@ def check(asked: Pilot) -> None:
         Misuse: an unknown pretext, one named twice, or none; fewer than one seed, step or process.
     """
     names = asked.pretexts
-    if not names or len(set(names)) < len(names) or not set(names) <= set(TAPS):
-        raise Misuse(f"--pretext {','.join(names)}: expected some of {', '.join(TAPS)}, each once")
+    if not names or any(name not in tuple(TAPS) or names.count(name) > 1 for name in names):
+        raise Misuse(f"--pretext {','.join(map(str, names))}: expected some of {', '.join(TAPS)}, each once")
     for name in ("seeds", "steps", "processes"):
         count = getattr(asked, name)
-        if count is not None and count < 1:
-            raise Misuse(f"--{name} {count}: expected at least 1")
+        if (type(count) is not int or count < 1) and (count is not None or name == "seeds"):
+            raise Misuse(f"--{name} {count}: expected at least 1, a whole number")

@@ -38,7 +38,7 @@ class Budget:
         >>> Budget.parse("20000"), Budget.parse("1.5h")
         (Budget(steps=20000, hours=None), Budget(steps=None, hours=1.5))
         """
-        match = _BUDGET.fullmatch(text.strip())
+        match = _BUDGET.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None or float(match[1] or match[2]) <= 0 or len(text) > 18:
             raise Misuse(f"--budget {text}: expected steps, such as 20000, or hours, such as 12h")
         return cls(int(match[1])) if match[1] else cls(None, float(match[2]))

@@ -218,6 +218,6 @@ def _colours(store: Path) -> Options:
 def _some(option: str, wanted: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
     """The wanted ones in the order of the known."""
     unknown = [name for name in wanted or () if name not in known]
-    if unknown or wanted == ():
+    if unknown or (wanted is not None and not wanted):
         raise Misuse(f"--{option} {','.join(unknown)}: expected some of {', '.join(dict.fromkeys(known))}")
     return tuple(name for name in dict.fromkeys(known) if wanted is None or name in wanted)
