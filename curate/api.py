@@ -177,7 +177,7 @@ def prune(
     Args:
         lam: weight below which an image is no help; None for the run's.
         rho: prune when more than this share of the belief lies below; None for the run's.
-        keep: keep this share of the decodable images instead, best first.
+        keep: keep this share of the decodable images instead, best first; above 1, so many.
         by: best by the mean of the belief, or by its lower bound.
         out: also write the manifest there, a Parquet file.
 
@@ -185,7 +185,7 @@ def prune(
         The manifest: columns ``shard``, ``key``, ``row``, sorted by row. Its schema's metadata says the rule.
 
     Raises:
-        Misuse: a budget beside thresholds, or a number out of its range.
+        Misuse: a budget beside thresholds, a number out of its range, or what keeps nothing.
         CurateError: the run is not finished.
 
     >>> prune("run", keep=0.25, by="lower")        # doctest: +SKIP
@@ -211,22 +211,32 @@ def prune_grid(run: Run | PathLike) -> Grid:
     return reprune.grid(_path(run))
 
 
-def ledger_summary(run: Run | PathLike) -> list[EpochSummary]:
+def ledger_summary(run: Run | PathLike, *, by: Literal["epoch", "domain"] = "epoch") -> list[EpochSummary]:
     """What a run has learnt, in a few numbers an epoch; of one that still trains, the epochs that are done.
 
+    Args:
+        by: a row an epoch, or a row for each domain in each epoch, where ``domains.parquet`` tells the store's domains.
+
     Returns:
-        A dictionary an epoch: ``epoch``, ``live``, ``kept``, ``mean`` (of the weights), ``undecodable``.
+        A dictionary a row: ``epoch``, ``live``, ``kept``, ``mean`` (of the weights), ``undecodable``; by domain also
+        ``domain``.
 
     Raises:
         CurateError: there is no run, or its ledger is damaged.
+        ShardError: by domain, and the store or its domains are not there.
 
     >>> ledger_summary("run")[-1]["kept"]        # doctest: +SKIP
     """
-    from curate.ledger.summary import by_epoch
+    from curate.ledger import summary
     from curate.runs.provenance import read_run
 
     read_run(_path(run))
-    return by_epoch(_path(run))
+    if by == "epoch":
+        return summary.by_epoch(_path(run))
+    from curate.runs.run_store import store_of
+    from shards.indexing import domains
+
+    return summary.by_epoch_and_domain(_path(run), domains.load(store_of(_path(run))))
 
 
 def write_weights(run: Run | PathLike) -> Path:
@@ -272,7 +282,7 @@ def export(
     >>> export("run/curated", metadata=True)        # doctest: +SKIP
     """
     import shards
-    from curate.runs.exported import run_of, store_and_weights
+    from curate.runs.run_store import run_of, store_and_weights
 
     if run is not None and not metadata:
         raise Misuse("--run: only with --metadata; add it, or leave --run out")

@@ -6,6 +6,11 @@ import re
 
 _META = re.compile(r"__[^/]*__($|/)")
 
+#: Suffixes of image files. Whether one decodes is checked elsewhere.
+IMAGE_SUFFIXES = frozenset(
+    ("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "dib", "tif", "tiff", "ppm", "pgm", "pbm", "pnm")
+    + ("avif", "heic", "heif", "jp2", "j2k", "img", "image")
+)
 
 #: Extensions under which readers keep what they say of a sample themselves: webdataset stops at the first three, drops
 #: a sample with the fourth, and the fifth is ours.

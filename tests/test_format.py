@@ -9,8 +9,8 @@ from pathlib import Path
 from shards.faults import KINDS
 from shards.indexing.index import SCHEMA, build
 from shards.indexing.index_file import load, save
-from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.shard_set import resolve
+from shards.member_names import IMAGE_SUFFIXES
 from shards.rewriting import card, marker
 from shards.tar.writer import write_shards
 

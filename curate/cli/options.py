@@ -176,7 +176,20 @@ def _kind(item: Field[Any], hint: Any) -> tuple[Any, bool]:
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     if typing.get_origin(hint) is tuple:
         return Numbers(typing.get_args(hint)[0]), False
-    return hint, hint is bool
+    return Real() if hint is float else hint, hint is bool
+
+
+class Real(click.types.FloatParamType):
+    """A number, or a percentage below 100: ``20%`` is 0.2."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """'0.2' or '20%' -> 0.2; 100% is refused, because 1 may be a count."""
+        if not isinstance(value, str) or not value.endswith("%"):
+            return super().convert(value, param, context)
+        share = float(click.FLOAT(value[:-1], param, context)) / 100
+        if not 0 <= share < 1:
+            self.fail(f"{value!r}: expected a percentage from 0 to less than 100", param, context)
+        return share
 
 
 class Numbers(click.ParamType[Any]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import OutPath, json_option, print_result
+from curate.cli.options import OutPath, Real, json_option, print_result
 from curate.errors import Misuse
 
 
@@ -16,7 +16,12 @@ from curate.errors import Misuse
 @click.option(
     "--rho", type=float, help="Prune when more than this share of the belief lies below [default: the run's]."
 )
-@click.option("--keep", "share", type=float, help="Keep this share of the decodable images instead, best first.")
+@click.option(
+    "--keep",
+    "share",
+    type=Real(),
+    help="Keep so many of the decodable images instead, best first: a count (500), or a share (0.2 or 20%; 1 is all).",
+)
 @click.option("--by", type=click.Choice(["mean", "lower"]), default="mean", show_default=True, help="Best by what.")
 @click.option("--grid", is_flag=True, help="Print the share kept over a grid of lam and rho; writes nothing.")
 @click.option("--out", type=OutPath(path_type=Path, dir_okay=False), help="The manifest, a Parquet file.")
@@ -37,7 +42,8 @@ def prune(
     Example:
       curate prune run --grid
       curate prune run --lam 0.3 --rho 0.5 --out stricter.parquet
-      curate prune run --keep 0.25 --by lower --out quarter.parquet
+      curate prune run --keep 25% --by lower --out quarter.parquet
+      curate prune run --keep 500 --out best.parquet
     """
     from curate import api
     from curate.ledger.manifest import footer_in

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from curate.errors import CurateError
 from shards.errors import NotShards
-from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io import remote, shard_set
 from shards.io.folders import PassedOver
+from shards.member_names import IMAGE_SUFFIXES
 from shards.packing.imagefolder import image_files
 
 

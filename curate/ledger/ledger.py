@@ -234,7 +234,7 @@ def _in_order(path: Path, table: pa.Table) -> pa.Table:
     if "row" in table.column_names and len(table):
         rows = table["row"].to_numpy()
         if rows[0] < 0 or (np.diff(rows) <= 0).any():
-            raise Unfinished(f"{path}: its rows do not rise from 0; write it again")
+            raise Unfinished(f"{path}: its rows do not rise from 0; {table_file.todo(path)}")
     return table
 
 

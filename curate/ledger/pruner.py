@@ -114,6 +114,18 @@ def keep(beliefs: Beliefs, lam: float, rho: float) -> Mask:
     return np.asarray(decodable(beliefs) & ~condemned)
 
 
+def keep_budget(beliefs: Beliefs, budget: float, by: By = "mean") -> Mask:
+    """Who stays by a budget: a share as `keep_share` has it, or above 1 a whole number of decodable examples.
+
+    Raises:
+        Misuse: neither a share nor a number of examples that there are; and as `keep_share`.
+    """
+    most = int(np.count_nonzero(decodable(beliefs)))
+    if not (0 <= budget <= 1 or (1 < budget <= most and budget == int(budget))):
+        raise Misuse(f"--keep {budget:.12g}: expected a share from 0 to 1, or a count up to {most}, the decodable")
+    return keep_share(beliefs, budget if budget <= 1 else budget / most, by)
+
+
 def keep_share(beliefs: Beliefs, share: float, by: By = "mean") -> Mask:
     """Who stays by a budget: exactly ``round(share * decodable)`` examples, the best first, equals by row.
 
@@ -164,10 +176,11 @@ def rule_in_words(beliefs: Beliefs, lam: float, rho: float) -> str:
     return f"prune when w <= {lam!r}" if beliefs.a is None else f"prune when CDF({lam!r}; a, b) > {rho!r}"
 
 
-def budget_in_words(share: float, by: By) -> str:
-    """The rule of `keep_share` as a manifest states it."""
+def budget_in_words(budget: float, by: By) -> str:
+    """The rule of `keep_budget` as a manifest states it."""
     value = "mean" if by == "mean" else f"quantile {LOWER} of Beta(a, b)"
-    return f"keep the share {share!r} of the decodable with the largest {value}"
+    amount = f"the share {budget!r}" if budget <= 1 else f"{budget:.0f}"
+    return f"keep {amount} of the decodable with the largest {value}"
 
 
 def _mass(beliefs: Beliefs, lam: float) -> Reals:

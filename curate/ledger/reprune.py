@@ -20,7 +20,8 @@ RHOS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 @dataclass(frozen=True)
 class Choice:
-    """By what to judge: thresholds, None for the run's own; or a share of the decodable images, best first."""
+    """By what to judge: thresholds, None for the run's own; or a budget of decodable images, best first: a share,
+    or above 1 a count."""
 
     lam: float | None = None
     rho: float | None = None
@@ -57,12 +58,13 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
         The manifest, with the footer of its file as metadata of the schema.
 
     Raises:
-        Misuse: a budget beside thresholds, a number out of its range, or an ``out`` that holds something else.
+        Misuse: a budget beside thresholds, a number out of its range, a rule that keeps nothing, or an ``out`` that
+            holds something else.
         CurateError: the run has no weights.parquet yet.
     """
     if choice.share is not None and (choice.lam is not None or choice.rho is not None):
         raise Misuse("--keep is a budget, --lam and --rho are thresholds; give one or the other")
-    for name, value in (("--lam", choice.lam), ("--rho", choice.rho), ("--keep", choice.share)):
+    for name, value in (("--lam", choice.lam), ("--rho", choice.rho)):
         if value is not None:
             pruner.within(value, name)
     if out is not None:
@@ -70,6 +72,8 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
     table = ledger.read_final(run)
     beliefs, stamp = _beliefs(run, table), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)
+    if not kept.any():
+        raise Misuse(f"{run}: the rule keeps none of {len(beliefs)} images ({rule}); choose one that keeps some")
     digest = hashlib.sha256((run / "weights.parquet").read_bytes()).hexdigest()
     origin = manifest.Origin(rule, len(beliefs), digest, stamp)
     names = table.select(["shard", "key"]).filter(kept)
@@ -100,7 +104,7 @@ def _refuse_taken(run: Path, out: Path) -> None:
 def _judge(beliefs: Beliefs, choice: Choice, stamp: Stamp) -> tuple[Mask, str, Stamp]:
     if choice.share is not None:
         return (
-            pruner.keep_share(beliefs, choice.share, choice.by),
+            pruner.keep_budget(beliefs, choice.share, choice.by),
             pruner.budget_in_words(choice.share, choice.by),
             stamp,
         )

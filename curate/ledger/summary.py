@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from curate.ledger import ledger
+from shards.indexing.domains import Domains
 
 
 class EpochSummary(TypedDict):
-    """One epoch of a ledger.
+    """One epoch of a ledger, of all its images or of those of one domain.
 
     Args:
         epoch: its number, from 1.
+        domain: of the images, where they are summed by it.
         live: images that were live in it, those that do not decode among them.
         kept: images that are live after it.
         mean: of the expected weights of the live ones; None where there is none.
@@ -22,6 +26,7 @@ class EpochSummary(TypedDict):
     """
 
     epoch: int
+    domain: NotRequired[str]
     live: int
     kept: int
     mean: float | None
@@ -37,8 +42,29 @@ def by_epoch(run: Path) -> list[EpochSummary]:
     return [_summary(run, epoch) for epoch in ledger.epochs(run)]
 
 
+def by_epoch_and_domain(run: Path, domains: Domains) -> list[EpochSummary]:
+    """A row an epoch and domain, in order of the epochs, then of names; a domain without live images has zeros.
+
+    Args:
+        domains: of the rows of the run's store.
+
+    Raises:
+        CurateError, Unfinished: as `by_epoch`.
+    """
+    found: list[EpochSummary] = []
+    for epoch in ledger.epochs(run):
+        table = ledger.read_epoch(run, epoch, ["row", "mean", "kept", "error"])
+        codes = domains.codes[table["row"].to_numpy()]
+        for code in np.argsort(domains.names):
+            found.append({**_counted(table.filter(pa.array(codes == code)), epoch), "domain": domains.names[code]})
+    return found
+
+
 def _summary(run: Path, epoch: int) -> EpochSummary:
-    table = ledger.read_epoch(run, epoch, ["mean", "kept", "error"])
+    return _counted(ledger.read_epoch(run, epoch, ["mean", "kept", "error"]), epoch)
+
+
+def _counted(table: pa.Table, epoch: int) -> EpochSummary:
     return {
         "epoch": epoch,
         "live": len(table),

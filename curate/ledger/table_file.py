@@ -26,7 +26,9 @@ from shards.io.atomic import atomic_write
 GROUP_ROWS = 1 << 20
 
 _KEY = b"curate"
-_TODO = "write it again"
+#: What to do about a damaged file; of a run nothing but its weights can be made again from the rest.
+_TODO = "restore it, or make it again"
+_TODO_OF_RUNS = "restore it from a copy, or run again in a new --out: the same seed gives the same bytes"
 #: What the fields of a `Stamp` are in a footer.
 _STAMP: dict[str, type | tuple[type, ...]] = {
     "run_id": str,
@@ -90,7 +92,7 @@ def read(path: Path, columns: list[str] | None = None, schema: pa.Schema | None 
         table = parquet.read_table(path, _TODO, columns, dictionary_columns=["shard"])
     wanted = [field for field in schema or () if columns is None or field.name in columns]
     if wrong := parquet.schema_mismatch(table, pa.schema(wanted)):
-        raise Unfinished(f"{path}: {wrong}; {_TODO}")
+        raise Unfinished(f"{path}: {wrong}; {todo(path)}")
     return table
 
 
@@ -127,7 +129,7 @@ def fields_of(footer: dict[str, Any], kinds: dict[str, type | tuple[type, ...]],
     """
     for name, kind in kinds.items():
         if isinstance(footer.get(name), bool) or name not in footer or not isinstance(footer[name], kind):
-            raise Unfinished(f"{path}: its footer is damaged ({name} is {str(footer.get(name))[:40]!r}); {_TODO}")
+            raise Unfinished(f"{path}: its footer is damaged ({name} is {str(footer.get(name))[:40]!r}); {todo(path)}")
     return {name: footer[name] for name in kinds}
 
 
@@ -136,10 +138,22 @@ def stamp_in(footer: dict[str, Any], path: Path) -> Stamp:
     return Stamp(**fields_of(footer, _STAMP, path))
 
 
+def todo(path: Path) -> str:
+    """What a person can do about a damaged file, which its place in a run tells.
+
+    >>> todo(Path("run/weights.parquet"))
+    'make it again with `curate ledger run --final`'
+    """
+    if path.name == "weights.parquet":
+        return f"make it again with `curate ledger {path.parent} --final`"
+    in_run = path.parent.name == "manifests" or path.parent.parent.name == "ledger"
+    return _TODO_OF_RUNS if in_run else _TODO
+
+
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
     try:
         yield
     except parquet.Damaged as cause:
         record = cause.found if cause.problem == "not a whole Parquet file" else cause.problem
-        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({record}); {_TODO}") from cause
+        raise Unfinished(f"{path}: unfinished or damaged Parquet file ({record}); {todo(path)}") from cause

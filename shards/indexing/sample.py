@@ -10,15 +10,9 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 
-from shards.member_names import split_name, storable
+from shards.member_names import IMAGE_SUFFIXES, split_name, storable
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, FOLDER, HARD_LINK, SPARSE, SYMBOLIC_LINK, UNREADABLE, Member, members_of
-
-#: Suffixes of image files. Whether one decodes is checked elsewhere.
-IMAGE_SUFFIXES = frozenset(
-    ("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "dib", "tif", "tiff", "ppm", "pgm", "pbm", "pnm")
-    + ("avif", "heic", "heif", "jp2", "j2k", "img", "image")
-)
 
 #: Header offset of each hard link -> its target; None where there is none.
 Links = dict[int, Member | None]

@@ -20,7 +20,7 @@ from shards.io import patterns, remote
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.patterns import MAX_SHARDS
 from shards.io.regular_files import open_regular
-from shards.member_names import is_utf8, storable
+from shards.member_names import IMAGE_SUFFIXES, is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
 #: Bytes of a list: room for a million long names.
@@ -88,6 +88,8 @@ def resolve(spec: str | Path, *, allow_pipe: bool = False) -> ShardSet:
         return _folder(path)
     listed = path.exists() and _is_list(path)
     names = _bounded(_names_in_list(path) if listed else _expand(text), text)
+    if listed:
+        _refuse_other_text(names, text)
     _refuse_pipes(names, allow_pipe)
     there = [name for name in names if remote.is_url(name) or os.path.exists(name)]
     if not there:
@@ -136,6 +138,24 @@ def _refuse_pipes(names: list[str], allowed: bool) -> None:
     named = next((name for name in names if remote.is_pipe(name)), None)
     if named is not None and not allowed:
         raise Misuse("runs a command", shard=named, todo="pass --allow-pipe if that is what you want")
+
+
+def _refuse_other_text(names: list[str], text: str) -> None:
+    """A page of prose is no list: what a list names is there, or has the name of a shard, or of a server."""
+    other = next((name for name in names if not (_named_like_shard(name) or os.path.exists(name))), None)
+    if other is not None:
+        found = ascii(os.path.basename(other))
+        raise NotShards(
+            "neither a tar nor a list of shards",
+            shard=text,
+            expected="a shard a line",
+            found=f"{found:.60}",
+            todo="name the folder or the shards themselves",
+        )
+
+
+def _named_like_shard(name: str) -> bool:
+    return remote.is_url(name) or bool(_SHARD_LIKE.fullmatch(os.path.basename(name)))
 
 
 def _without_scheme(text: str) -> str:
@@ -219,11 +239,14 @@ def _folder(folder: Path) -> ShardSet:
     passed_over = replace(passed_over, unread=tuple(storable(path) for path in shards if not is_shard(path)))
     if not found:
         named = passed_over.left_out()
+        pictures = sum(count for suffix, count in passed_over.others.items() if suffix[1:] in IMAGE_SUFFIXES)
         raise NotShards(
             "no shard in this folder",
             shard=str(folder),
             expected=" or ".join(SUFFIXES),
-            found=f"none; passed over {named}" if named else "none",
+            found=(f"none; {pictures:,} image files" if pictures else "none")
+            + (f"; passed over {named}" if named else ""),
+            todo=f"make shards of them first: curate pack imagefolder {folder} --out STORE" if pictures else None,
         )
     place = str(folder)
     shard_set = _shard_set(

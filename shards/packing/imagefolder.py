@@ -17,12 +17,11 @@ import numpy as np
 from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.indexing.content import image_fault
-from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
 from shards.io.regular_files import read_regular
-from shards.member_names import split_name, storable
+from shards.member_names import IMAGE_SUFFIXES, split_name, storable
 from shards.packing.group_splits import missing_classes, split_groups
 from shards.packing.groups import Groups, gap_notes, groups_of, save_groups
 from shards.packing.target import SPLITS, check_class_names, write_classes

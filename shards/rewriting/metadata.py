@@ -1,4 +1,4 @@
-"""A store's own metadata for its curated set: rows of what was kept, of img2dataset's ``00000.parquet`` beside each tar.
+"""A store's own metadata for its curated set: what was kept of the ``00000.parquet`` that img2dataset put beside a tar.
 
 A file a curated shard, with all columns of the store's, and any that a caller joins to them.
 """

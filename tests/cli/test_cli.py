@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from curate import cli
 from curate.cli import VERBS
 from curate.cli import curate as command
+from shards.indexing import domains
 
 
 def curate(*arguments, code=0):
@@ -148,6 +150,25 @@ def test_ledger_table_and_json(world):
     assert [line["epoch"] for line in json.loads(curate("ledger", folder / "run", "--json")[0])] == [1, 2]
 
 
+def test_ledger_by_domain(world):
+    """Held against the partitions, and the domains that were given."""
+    folder, *_ = world
+    _, err = curate("ledger", folder / "run", "--by", "domain", code=1)
+    assert "no domains are on record for this store" in err
+    place = folder / "store" / ".curate" / "domains.parquet"
+    codes = np.arange(48, dtype=np.int32) % 2
+    domains.save(toyset.indexed(folder / "store"), domains.Domains(("odd", "even"), 1 - codes), place)
+    lines = json.loads(curate("ledger", folder / "run", "--by", "domain", "--json")[0])
+    assert [(line["epoch"], line["domain"]) for line in lines] == [(1, "even"), (1, "odd"), (2, "even"), (2, "odd")]
+    for line in lines:
+        rows = pq.read_table(folder / "run" / "ledger" / f"epoch={line['epoch']:04d}").to_pylist()
+        mine = [row for row in rows if (row["row"] % 2 == 0) == (line["domain"] == "even")]
+        assert (line["live"], line["kept"]) == (len(mine), sum(row["kept"] for row in mine))
+        assert line["mean"] == pytest.approx(np.mean([row["mean"] for row in mine]), rel=1e-6)
+    assert curate("ledger", folder / "run", "--by", "domain")[0].splitlines()[1].endswith("0  even")
+    place.unlink()
+
+
 def test_prune_by_threshold_budget_and_grid(world, tmp_path):
     """Thresholds, a budget, or a table of both; a manifest that rewrite takes."""
     folder, *_ = world
@@ -155,6 +176,29 @@ def test_prune_by_threshold_budget_and_grid(world, tmp_path):
     assert json.loads(out)["rule"] == "prune when CDF(0.3; a, b) > 0.4"
     curate("prune", folder / "run", "--keep", 0.25, "--by", "lower", "--out", tmp_path / "b.parquet")
     assert len(pq.read_table(tmp_path / "b.parquet")) == 12  # a quarter of 48
+    for budget, count, words in (
+        ("25%", 12, "the share 0.25"),
+        ("7", 7, "7"),
+        ("48", 48, "48"),
+        ("1", 48, "the share 1.0"),
+    ):
+        out, _ = curate("prune", folder / "run", "--keep", budget, "--out", tmp_path / "d.parquet", "--json")
+        assert len(pq.read_table(tmp_path / "d.parquet")) == count
+        assert json.loads(out)["rule"] == f"keep {words} of the decodable with the largest mean"
+    (tmp_path / "d.parquet").unlink()
+    for budget, said in (
+        ("1e-9", "the rule keeps none of 48 images"),
+        ("49", "--keep 49: expected a share from 0 to 1, or a count up to 48"),
+        ("2.5", "or a count up to 48"),
+        ("-1", "or a count up to 48"),
+        ("nan", "or a count up to 48"),
+        ("inf", "or a count up to 48"),
+        ("100%", "a percentage from 0 to less than 100"),
+        ("x%", "not a valid float"),
+    ):
+        _, err = curate("prune", folder / "run", f"--keep={budget}", "--out", tmp_path / "d.parquet", code=2)
+        assert said in err
+        assert not (tmp_path / "d.parquet").exists()
     assert "rho 0.5" in curate("prune", folder / "run", "--grid")[0]
     curate("rewrite", "--store", folder / "store", "--manifest", tmp_path / "b.parquet", "--out", tmp_path / "quarter")
     assert "as it should be" in curate("verify", tmp_path / "quarter", "--against", folder / "store")[0]

@@ -14,7 +14,7 @@ from strategies import FORMATS, TIMES, Content, contents, tar_bytes
 from webdataset.tariterators import group_by_keys, tar_file_iterator
 
 from shards.indexing.lint import MAX_FAULTS_OF_A_KIND
-from shards.indexing.sample import IMAGE_SUFFIXES
+from shards.member_names import IMAGE_SUFFIXES
 
 
 class TestAgainstWebdataset:

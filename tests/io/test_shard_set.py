@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,22 @@ class TestResolve:
             NotShards, match=r"no shard in this folder \(expected .tar or .tgz or .tar.gz, found none\)"
         ):
             resolve(tmp_path)
+
+    def test_a_folder_of_pictures_says_how_to_make_shards_of_them(self, tmp_path: Path) -> None:
+        touch(tmp_path, "a.jpg", "b/c.PNG", "notes.txt")
+        said = f"found none; 2 image files); make shards of them first: curate pack imagefolder {tmp_path} --out"
+        with pytest.raises(NotShards, match=re.escape(said)):
+            resolve(tmp_path)
+
+    def test_prose_is_no_list_of_shards(self, tmp_path: Path) -> None:
+        """A line that names a file that is there, as a README's own may, does not make the others shards."""
+        touch(tmp_path, "0.tar", "quickstart")
+        (tmp_path / "README.md").write_text("# Title\n\nquickstart\nYou have a huge store.\n")
+        with pytest.raises(NotShards, match=r"README.md: neither a tar nor a list of shards .*found 'You have a huge"):
+            resolve(tmp_path / "README.md")
+        for lines in ("0.tar\n1.TAR.GZ\n", "# only these\n{0..2}.tar\n", "quickstart\n0.tar\n"):
+            (tmp_path / "list").write_text(lines)
+            assert "0.tar" in resolve(tmp_path / "list").paths
 
     def test_a_malformed_an_endless_and_a_doubled_name_are_misuse(self, tmp_path: Path) -> None:
         with pytest.raises(Misuse, match="malformed pattern"):

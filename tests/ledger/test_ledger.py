@@ -195,7 +195,10 @@ class TestHistory:
         assert table["epoch"].to_pylist() == [1, 1, 3, 3]
         assert len(faults) == 1
         assert faults[0].startswith(f"{broken}: unfinished or damaged Parquet file (")
-        with pytest.raises(Unfinished, match=r"epoch=0002/part-0\.parquet: unfinished or damaged .*; write it again$"):
+        with pytest.raises(
+            Unfinished,
+            match=r"epoch=0002/part-0\.parquet: unfinished or damaged .*; restore it from a copy, or run again",
+        ):
             ledger.final(tmp_path)
 
     def test_whatever_bit_of_the_data_flips_it_is_noticed_or_without_effect(self, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_more_kept_than_judged_is_refused_and_as_many_is_not(tmp_path: Path) -> 
 def test_a_cut_manifest_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "m", [0, 1])
     (tmp_path / "m").write_bytes((tmp_path / "m").read_bytes()[:-5])
-    with pytest.raises(Unfinished, match=r"m: unfinished or damaged Parquet file .*; write it again$"):
+    with pytest.raises(Unfinished, match=r"m: unfinished or damaged Parquet file .*; restore it, or make it again$"):
         manifest.read(tmp_path / "m")
 
 

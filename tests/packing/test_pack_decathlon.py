@@ -181,10 +181,20 @@ def test_predictions_that_do_not_fit_are_refused(root: Path, tmp_path: Path) -> 
 
 def test_the_verb_prints_what_was_packed_and_says_what_was_not(root: Path, tmp_path: Path) -> None:
     (root / "data" / "svhn").rename(root / "elsewhere")
-    asked = ["pack", "decathlon", str(root), "--out", str(tmp_path / "out"), "--mix", "dtd"]
+    asked = ["pack", "decathlon", str(root), "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(command, asked, catch_exceptions=False)
-    assert result.stdout == "store: 12 imagenet12, 0 dtd\ntargets/dtd: 6 train, 6 val, 6 test\n"
+    assert result.stdout == "store: 12 imagenet12\ntargets/dtd: 6 train, 6 val, 6 test\n"
     assert result.stderr == "note: svhn: annotations but no images, left out\n"
+
+
+def test_a_domain_that_its_target_uses_up_is_not_mixed_in_silence(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=r"dtd: --mix has nothing of it .*: its target takes all 12\); leave"):
+        pack_decathlon(root, tmp_path / "out", mix=("dtd",))
+    assert not (tmp_path / "out").exists()
+    assert pack_decathlon(root, tmp_path / "out", mix=("dtd",), targets=("svhn",)).store == {
+        "imagenet12": 12,
+        "dtd": 12,
+    }
 
 
 def test_what_no_annotation_names_is_told(root: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from shards.arrays import Int64Array
 from shards.errors import Misuse, ShardError
 from shards.indexing.domains import check_name
-from shards.indexing.sample import IMAGE_SUFFIXES
+from shards.member_names import IMAGE_SUFFIXES
 
 SPLITS = ("train", "val")
 _IMAGES = pa.schema([("id", pa.int64()), ("file_name", pa.string()), ("width", pa.int64()), ("height", pa.int64())])

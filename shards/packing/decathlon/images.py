@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from shards.arrays import BoolArray, Int64Array
 from shards.errors import ShardError
-from shards.indexing.sample import IMAGE_SUFFIXES
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.mapped import Buffer, open_mapped
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import SUFFIXES
+from shards.member_names import IMAGE_SUFFIXES
 from shards.packing.decathlon.annotations import AnnotatedSplit
 from shards.tar.bulk_walk import MemberRun, decode_names
 from shards.tar.walk import FILE, Member, walk_runs

@@ -199,12 +199,23 @@ def _stored(
     stored = []
     for name in dict.fromkeys((source, *mix)):
         if name in targets:
+            _refuse_used_up(targets[name])
             stored.append((targets[name].train, targets[name].unused))
             continue
         split = decathlon.read_split(root, name, "train")
         _check(root, split)
         stored.append((split, np.arange(len(split.ids))))
     return stored
+
+
+def _refuse_used_up(target: Target) -> None:
+    if not len(target.unused):
+        todo = "leave it out of --mix, or name with --domains targets without it"
+        used = len(target.rows["train"]) + len(target.rows["val"])
+        found = f"none: its target takes all {used:,}"
+        expected = "images of its train split"
+        domain = target.train.domain
+        raise Misuse("--mix has nothing of it for the store", shard=domain, expected=expected, found=found, todo=todo)
 
 
 def _unnamed_notes(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[str]:
@@ -257,6 +268,10 @@ def _write_store(
 
     if not write_counted(folder, samples(), shard_size):
         raise ShardError("no readable image for the store", shard=stored[0][0].source)
+    for split, _ in stored:
+        if not counts[split.domain]:
+            todo = "get its images again, or leave it out of --mix"
+            raise ShardError(f"no readable image of {split.domain} for the store", shard=split.source, todo=todo)
     codes = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
     written = index.build(shard_set.resolve(folder))[0]
     domains.save(written, Domains(tuple(counts), codes), folder / domains.FILE_NAME)

@@ -1,4 +1,4 @@
-"""What a run adds to the metadata of its curated shards: the index of its store, and the last belief of every image."""
+"""A run's store, opened again: for what a run believes of it, and for the domains that are known of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from curate.errors import Misuse
+from curate.errors import CurateError, Misuse
 from curate.ledger import ledger
 from curate.runs import provenance
 from shards.indexing.index import Index
@@ -25,15 +25,29 @@ def run_of(curated: Path) -> Path:
     return run
 
 
+def store_of(run: Path) -> Index:
+    """The index of a run's store.
+
+    Raises:
+        CurateError: no run, or the store is no longer the one that it was.
+        ShardError: the store is gone.
+    """
+    record = provenance.read_run(run)
+    config = provenance.config_of(record, run)
+    place, allowed = Path(config.index) if config.index else None, config.machine.allow_pipe
+    store = open_index(config.store, place, image=config.image, cache_path=run / "index.parquet", allow_pipe=allowed)
+    if store.fingerprint != record["store"]:
+        raise CurateError(f"{config.store}: is no longer the store of {run}; restore it, or name another run")
+    return store
+
+
 def store_and_weights(run: Path) -> tuple[Index, pa.Table]:
     """The index of a run's store, and ``shard``, ``key``, ``weight`` (the mean of the belief), ``a``, ``b``, ``kept``.
 
     Raises:
-        CurateError: no run, or no epoch of it is done.
-        ShardError: the store is gone, or has changed.
+        CurateError: as `store_of`, or no epoch is done.
+        ShardError: the store is gone.
     """
-    config = provenance.config_of(provenance.read_run(run), run)
-    place, allowed = Path(config.index) if config.index else None, config.machine.allow_pipe
-    store = open_index(config.store, place, image=config.image, cache_path=run / "index.parquet", allow_pipe=allowed)
+    store = store_of(run)
     columns = {"shard": "shard", "key": "key", "mean": "weight", "a": "a", "b": "b", "kept": "kept"}
     return store, ledger.final(run).select(list(columns)).rename_columns(list(columns.values()))
