@@ -161,7 +161,8 @@ def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Co
         shown = default if not isinstance(default, bool) else ("on" if default else "off")
         text += f" [default: {shown}]"
     elif by_pretext(item.name):
-        text += f" [default: {', '.join(f'{value} for {pretext}' for pretext, value in by_pretext(item.name).items())}]"
+        values = {pretext: "none" if value == () else value for pretext, value in by_pretext(item.name).items()}
+        text += f" [default: {', '.join(f'{value} for {pretext}' for pretext, value in values.items())}]"
     of_section = in_section(section)
     if is_flag:
         return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")

@@ -76,7 +76,7 @@ class ImageConfig:
 class NetworkConfig:
     """What is trained."""
 
-    network: str | None = option(None, "Network.", NETWORKS)
+    network: str | None = option(None, "Network; small where --crop is at most 32, else resnet18.", NETWORKS)
     norm: str = option("batch", "Normalisation layers of the ResNets.", ("batch", "group"))
     width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
     hidden: int = option(100, "Hidden units of the VAE.")

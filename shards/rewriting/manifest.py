@@ -36,6 +36,7 @@ def read_manifest(path: Path) -> pa.Table:
     except FileNotFoundError as error:
         raise ShardError("no such manifest", shard=str(path), todo="check the path") from error
     except pa.ArrowException as error:
+        todo = f"name one file, not a folder (a run's lie in its manifests/); or {todo}"
         raise ShardError("files of different columns", shard=str(path), found=str(error)[:80], todo=todo) from error
 
 

@@ -129,7 +129,8 @@ def decide(look: Look, gained: Gain | None, unscored: str = "") -> Verdict:
 def by_look(look: Look) -> Verdict | None:
     """What needs no pilot: hardly any image is like the target, or most are; else None."""
     if look.kept < FEWEST:
-        return Verdict("dont", f"hardly any image is like the target: {look.kept:,} of {look.store:,} would be kept")
+        kept = f"{look.kept:,} of {look.store:,} would be kept, fewer than {FEWEST} to train on"
+        return Verdict("dont", f"hardly any image is like the target: {kept}")
     if look.pi >= MOST * look.store:
         return Verdict("dont", f"most of the store is like the target already: about {look.pi / look.store:.0%}")
     return None
