@@ -44,7 +44,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         *("curate.experiments.*", "curate.reporting.*", "curate.api"),
     ),
     "xxhash": ("shards.*",),
-    "msgspec": ("shards.io.json_files", "curate.evaluation.*", "curate.reporting.verdicts"),
+    "msgspec": ("shards.io.json_files", "curate.evaluation.*", "curate.experiments.*", "curate.reporting.verdicts"),
     "braceexpand": ("shards.io.*",),
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
