@@ -20,6 +20,7 @@ REQUIRED = {
     "advise": ["--store", "folder", "--target", "folder", "--out", "out"],
     "compare": ["scores.csv"],
     "compare-baselines": ["folder", "--target", "folder"],
+    "config": ["--store", "folder", "--target", "folder"],
     "demo": ["--out", "out"],
     "evaluate": ["folder", "--target", "folder"],
     "index": ["folder"],

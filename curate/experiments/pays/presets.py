@@ -86,7 +86,9 @@ _SCARCE = Mixture(185, _PHOTOGRAPHS, train=2_500, val=50, test=1_000)
 _PLENTY = Mixture(
     500, {"imagenet12": 750, "imagenette": 450, "mnist": 150, "fashion-mnist": 150}, train=2_500, val=50, test=1_000
 )
-_TINY = Mixture(30, {"imagenet12": 60, "imagenette": 40, "mnist": 20, "fashion-mnist": 20}, train=300, val=20, test=120)
+_TINY = Mixture(
+    60, {"imagenet12": 150, "imagenette": 100, "mnist": 50, "fashion-mnist": 50}, train=300, val=20, test=120
+)
 
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
