@@ -114,6 +114,16 @@ def keep(beliefs: Beliefs, lam: float, rho: float) -> Mask:
     return np.asarray(decodable(beliefs) & ~condemned)
 
 
+def check_budget(value: float) -> None:
+    """Refuse what no store could make a budget of.
+
+    Raises:
+        Misuse: neither a share from 0 to 1 nor a whole number.
+    """
+    if not (0 <= value <= 1 or (1 < value <= 2**53 and value == int(value))):
+        raise Misuse(f"--keep {value:.12g}: expected a share from 0 to 1, or a count")
+
+
 def keep_budget(beliefs: Beliefs, budget: float, by: By = "mean") -> Mask:
     """Who stays by a budget: a share as `keep_share` has it, or above 1 a whole number of decodable examples.
 

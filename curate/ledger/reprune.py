@@ -67,6 +67,8 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
     for name, value in (("--lam", choice.lam), ("--rho", choice.rho)):
         if value is not None:
             pruner.within(value, name)
+    if choice.share is not None:
+        pruner.check_budget(choice.share)
     if out is not None:
         _refuse_taken(run, out)
     table = ledger.read_final(run)

@@ -164,22 +164,8 @@ def test_all_kinds_of_a_plug_in_package(tmp_path):
     out = str(tmp_path / "run")
     store, target = str(data / "store"), str(data / "target")
     parts = ["--pretext", "toy", "--meta-loss", "toy", "--network", "toy"]
-    ran = call(
-        plugin,
-        "run",
-        "--store",
-        store,
-        "--target",
-        target,
-        "--out",
-        out,
-        *parts,
-        "--prior",
-        "uniform",
-        "--workers",
-        "0",
-        "--json",
-    )
+    parts += ["--prior", "uniform", "--workers", "0", "--json"]
+    ran = call(plugin, "run", "--store", store, "--target", target, "--out", out, *parts)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["epochs"] == 2
     scored = call(plugin, "evaluate", out, "--target", target, "--tap", "layer1", "--json")
