@@ -118,9 +118,9 @@ def check_budget(value: float) -> None:
     """Refuse what no store could make a budget of.
 
     Raises:
-        Misuse: neither a share from 0 to 1 nor a whole number.
+        Misuse: below 0, no number, or more than rows are ever counted.
     """
-    if not (0 <= value <= 1 or (1 < value <= 2**53 and value == int(value))):
+    if not 0 <= value <= 2**53:
         raise Misuse(f"--keep {value:.12g}: expected a share from 0 to 1, or a count")
 
 
