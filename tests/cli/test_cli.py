@@ -190,9 +190,9 @@ def test_prune_by_threshold_budget_and_grid(world, tmp_path):
         ("1e-9", "the rule keeps none of 48 images"),
         ("49", "--keep 49: expected a share from 0 to 1, or a count up to 48"),
         ("2.5", "or a count up to 48"),
-        ("-1", "or a count up to 48"),
-        ("nan", "or a count up to 48"),
-        ("inf", "or a count up to 48"),
+        ("-1", "expected a share from 0 to 1, or a count"),
+        ("nan", "expected a share from 0 to 1, or a count"),
+        ("inf", "expected a share from 0 to 1, or a count"),
         ("100%", "a percentage from 0 to less than 100"),
         ("x%", "not a valid float"),
     ):
