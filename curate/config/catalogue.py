@@ -173,7 +173,6 @@ METHODS: Registry[MethodSpec] = Registry(
         "bdw": MethodSpec(
             "curate.methods.bdw:Bdw",
             inputs=("prior",),
-            defaults={"prior": "uniform"},
             usual={"prior": "classifier", "expected_gradient": True, "meta_average": 0.95},
             inapplicable=(_NO_DISTANCES, _NO_BUDGET),
         ),
@@ -181,7 +180,7 @@ METHODS: Registry[MethodSpec] = Registry(
             "curate.methods.dw:Dw",
             # Of the paper's DW neither eta nor its unit is published; these work on its VAE (docs/method.md).
             inputs=("prior",),
-            defaults={"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0, "prior": "uniform"},
+            defaults={"eta_scale": "recent", "eta": 0.1, "reference": "none", "lam": 0.0},
             inapplicable=(
                 ({"prior_strength": 4.0}, "a point weight has no strength"),
                 ({"meta_momentum": 0.0}, "the paper's DW has none"),

@@ -42,11 +42,15 @@ def markdown(title: str, opening: Sequence[str], sheets: Iterable[Sheet]) -> str
     """A page: title, opening lines, and the sheets under headings of their own."""
     parts = [f"# {title}", *opening]
     for sheet in sheets:
-        lines = [_line(sheet.header), "|:--|" + "--:|" * (len(sheet.header) - 1), *map(_line, sheet.rows)]
-        parts += [f"## {sheet.title}", "\n".join(lines)]
+        parts += [f"## {sheet.title}", grid(sheet.header, sheet.rows)]
         if sheet.notes:
             parts.append("\n".join(f"- {note}" for note in sheet.notes))
     return "\n\n".join(parts) + "\n"
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of markdown: names in the first column, numbers to the right in the others; no line feed at its end."""
+    return "\n".join([_line(header), "|:--|" + "--:|" * (len(header) - 1), *map(_line, rows)])
 
 
 def latex(sheets: Iterable[Sheet]) -> str:

@@ -47,6 +47,11 @@ def train_on(
     return totals, seconds
 
 
+def fewest_kept(batch: int, decodable: int) -> int:
+    """What pruning must leave: a batch; of a store smaller than one, as many as can be trained on."""
+    return batch if decodable >= batch else engine.FEWEST
+
+
 def _counted(job: Job, batches: Iterator[Pixels], epoch: int, wanted: int) -> Iterator[Pixels]:
     """Note what was trained on and what does not decode; together that is every image that the epoch was to visit."""
     found = 0

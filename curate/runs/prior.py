@@ -22,12 +22,11 @@ from curate.ledger import ledger, manifest, pruner
 from curate.methods.base import Informed, Summary
 from curate.progress import Progress
 from curate.runs import reshard, scored
-from curate.runs.epoch import refuse_undecodable
+from curate.runs.epoch import fewest_kept, refuse_undecodable
 from curate.runs.features import BATCH
 from curate.runs.given_prior import given_prior
 from curate.runs.prepare import Job, trainable
 from curate.selection import base, feature_files
-from curate.training import engine
 from curate.types import Beliefs, Codes, Mask, Prior, Stamp
 
 Facts = dict[str, float]
@@ -152,9 +151,8 @@ def _write(job: Job, out: Path, run_id: str, weights: Summary, error: Codes, fac
 
 
 def _refuse_too_few(job: Job, usable: Mask, error: Codes) -> None:
-    size, config = job.config.train.batch, job.config
-    # As at every epoch: a store smaller than one batch is pruned all the same.
-    fewest = size if (error == 0).sum() >= size else engine.FEWEST
+    config = job.config
+    fewest = fewest_kept(config.train.batch, int(np.count_nonzero(error == 0)))
     if usable.sum() >= fewest:
         return
     job.examples.error[:] = error

@@ -23,7 +23,7 @@ from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics
 from curate.progress import NullProgress, Progress
 from curate.runs import checkpoint, prior, reshard
-from curate.runs.epoch import numbers_of, refuse_undecodable, train_on
+from curate.runs.epoch import fewest_kept, numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.runs.select import select
@@ -169,10 +169,8 @@ def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
 
 
 def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
-    size, config = job.config.train.batch, job.config
-    # A store smaller than one batch is pruned all the same, as long as it can be trained on.
-    whole = job.state.method.prunes and (job.examples.error == 0).sum() >= size
-    fewest = size if whole else engine.FEWEST
+    config, decodable = job.config, int(np.count_nonzero(job.examples.error == 0))
+    fewest = fewest_kept(config.train.batch, decodable) if job.state.method.prunes else engine.FEWEST
     if usable.sum() >= fewest:
         return
     refuse_undecodable(job)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 import tarfile
 
@@ -15,6 +14,7 @@ import toyset
 from click.testing import CliRunner
 from sklearn.datasets import load_sample_images
 from test_run_continued import BEGUN, OLD
+from test_run_resume import Stopped, stop_at_rename
 
 import curate
 from curate.cli.ledger import ledger as ledger_verb
@@ -148,23 +148,6 @@ def test_shards_are_rewritten_before_the_first_epoch(data, tmp_path):
 
     go(data, out, Look(), epochs=1)
     assert [row for (row,) in seen[0]] == toyset.manifest(out, 0)
-
-
-class Stopped(BaseException):
-    """What a test stops a run by; nothing of ours may catch it."""
-
-
-def stop_at_rename(monkeypatch, number):
-    """Stop at the n-th file or folder that would get its final name."""
-    renames, replace = [0], os.replace
-
-    def counted(source, target, **rest):
-        renames[0] += 1
-        if renames[0] == number:
-            raise Stopped
-        replace(source, target, **rest)
-
-    monkeypatch.setattr(os, "replace", counted)
 
 
 @pytest.mark.slow

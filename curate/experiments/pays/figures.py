@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
 from curate.experiments.pays import presets
-from curate.experiments.pays.presets import Scale
+from curate.experiments.pays.presets import Arm, Scale
 from curate.experiments.sweep import Result
 from curate.stats import paired
 from shards.indexing import domains
@@ -17,19 +16,6 @@ from shards.indexing.index import Index
 
 #: What a selector's choice is held against.
 AGAINST = ("raw", "random", "in-domain", "classifier-3")
-
-
-class Arm(Protocol):
-    """See `curate.experiments.pays.study.Arm`."""
-
-    @property
-    def target(self) -> str: ...
-    @property
-    def pretext(self) -> str: ...
-    @property
-    def selector(self) -> str: ...
-    @property
-    def steps(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +44,7 @@ def scoring_name(target: str, pretext: str, selector: str, steps: int) -> str:
 
 def of(
     share: str,
-    trained: Mapping[Any, Sequence[Result]],
+    trained: Mapping[Arm, Sequence[Result]],
     scored: Mapping[str, Result],
     chosen: Mapping[str, Result],
     encoded: Mapping[str, Result],
@@ -68,7 +54,7 @@ def of(
     """Put the results of all cells together.
 
     Args:
-        trained: arm (`Arm`) -> what its trainings took, by seed.
+        trained: arm -> what its trainings took, by seed.
         scored: by `scoring_name`.
         chosen: by target and selector, and the seed of what is weighed.
         encoded: by encoder.
@@ -173,7 +159,7 @@ def _at_equal_seconds(lines: Sequence[Result], size: Scale) -> list[Result]:
 
 
 def _verdicts(
-    share: str, trained: Mapping[Any, Sequence[Result]], scored: Mapping[str, Result], size: Scale
+    share: str, trained: Mapping[Arm, Sequence[Result]], scored: Mapping[str, Result], size: Scale
 ) -> list[Result]:
     """At the scale's steps and the pretext's own tap: gains, image by image and seed by seed, with their intervals."""
     found = []

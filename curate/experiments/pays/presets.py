@@ -80,6 +80,16 @@ class Scale:
     seeds: int = 3
 
 
+@dataclass(frozen=True)
+class Arm:
+    """A selector for a target, its trainings with a pretext for so many steps, and what they are scored on."""
+
+    target: str
+    pretext: str
+    selector: str
+    steps: int
+
+
 _PHOTOGRAPHS = {"imagenet12": None, "imagenette": None, "mnist": 1000, "fashion-mnist": 1000}
 _STORE = Mixture(500, _PHOTOGRAPHS, train=2_500, val=50, test=1_000)
 _SCARCE = Mixture(185, _PHOTOGRAPHS, train=2_500, val=50, test=1_000)

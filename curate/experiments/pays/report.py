@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.experiments.pays import presets
-from curate.experiments.text_tables import Sheet, markdown, number
+from curate.experiments.text_tables import Sheet, grid, markdown, number
 from curate.stats.gains import Curve, Gain, accuracy_over_seconds, gain_map
 from shards.io.atomic import write_bytes
 
@@ -67,8 +67,7 @@ def overview(record: Record, labels: str = "5") -> str:
         gain = gain if less["verdict"] == "not told apart" else f"**{gain}**"
         kept = f"{chosen['kept']:,.0f}, {chosen['purity']:.2f}"
         rows.append((f"{line['target']}, {line['pretext']}, {line['tap']}", *means, gain, kept))
-    lines = ["| " + " | ".join(row) + " |" for row in (header, (":--", *("--:" for _ in header[1:])), *rows)]
-    return "\n".join(lines) + "\n"
+    return grid(header, rows) + "\n"
 
 
 def advice_table(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -92,8 +91,7 @@ def advice_table(found: Mapping[str, Mapping[str, Any]]) -> str:
         )
         kept = f"{one['kept']:,}, {number(one['purity'])}"
         rows.append((name, one["verdict"], gain, kept, gains or "-", one["judged"]))
-    lines = ["| " + " | ".join(row) + " |" for row in (header, (":--", *("--:" for _ in header[1:])), *rows)]
-    return "\n".join(lines) + "\n"
+    return grid(header, rows) + "\n"
 
 
 def _of_share(record: Record, share: float) -> Iterator[Sheet]:

@@ -5,11 +5,9 @@ Each comes with its label and with the group that it must not be parted from: sh
 
 from __future__ import annotations
 
-import csv
-import gzip
 import tarfile
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,16 +15,14 @@ import numpy as np
 
 from curate.errors import Misuse
 from shards.io.images import encode_png
+from shards.packing import idx
+from shards.packing.decathlon import grouped
+from shards.packing.groups import read_groups
 from shards.shuffle import permutation
 
 #: MNIST-like sets; every other name is a domain of the decathlon.
 DRAWN = ("mnist", "fashion-mnist", "ahcd", "notmnist")
 IMAGENETTE = "imagenette"
-#: How the name of a source file tells an image's group; other images stand alone.
-_GROUPS: dict[str, Callable[[str], str]] = {
-    "gtsrb": lambda name: name.rpartition("_")[0],  # a track: the class's folder, and the sign's number in it
-    "omniglot": lambda name: name.rpartition("_")[2],  # a writer
-}
 
 
 class Picture(NamedTuple):
@@ -46,7 +42,7 @@ def pictures(data: Path, name: str, part: str) -> list[Picture]:
         part: "train" or "test", which is the decathlon's val and t10k of MNIST-like sets.
 
     Raises:
-        Misuse: the folder lacks the set's files.
+        Misuse: the folder lacks the set's files. ShardError: they are damaged.
     """
     try:
         if name == IMAGENETTE:
@@ -94,15 +90,14 @@ def apart(found: list[Picture], count: int, purpose: str) -> tuple[list[Picture]
 
 
 def _decathlon(data: Path, domain: str, split: str) -> Iterator[Picture]:
-    with gzip.open(data / "decathlon-1.0" / "origin.csv.gz", "rt") as lines:
-        origin = {line[0]: line[2] for line in csv.reader(lines)}
-    group = _GROUPS.get(domain, str)
     with tarfile.open(data / "decathlon-1.0" / "data" / f"{domain}.tar") as tar:
+        origins = data / "decathlon-1.0" / "origin.csv.gz"
+        alone, together = read_groups(origins, "source_path"), grouped.read(origins)
         for member in tar:
             body = tar.extractfile(member) if member.isreg() else None
-            parts = member.name.split("/")
+            parts, file = member.name.split("/"), f"data/{member.name}"
             if body is not None and parts[1] == split:
-                yield Picture(body.read(), "jpg", int(parts[2]), group(origin[f"data/{member.name}"]))
+                yield Picture(body.read(), "jpg", int(parts[2]), together.get(file, alone[file]))
 
 
 def _imagenette(data: Path, parts: Collection[str]) -> Iterator[Picture]:
@@ -114,12 +109,7 @@ def _imagenette(data: Path, parts: Collection[str]) -> Iterator[Picture]:
 
 
 def _drawn(data: Path, name: str, part: str) -> Iterator[Picture]:
-    held = [
-        gzip.decompress((data / "idx" / name / f"{part}-{kind}-ubyte.gz").read_bytes())
-        for kind in ("images-idx3", "labels-idx1")
-    ]
-    pixels = np.frombuffer(held[0], np.uint8, offset=16).reshape(-1, 28, 28)
-    labels = np.frombuffer(held[1], np.uint8, offset=8)
-    turn = np.sort(permutation(0, f"{name} {part}", 0, len(labels))[:10_000])
+    held = idx.read_split(data / "idx" / name, part)
+    turn = np.sort(permutation(0, f"{name} {part}", 0, len(held.labels))[:10_000])
     for place in turn.tolist():
-        yield Picture(encode_png(pixels[place]), "png", int(labels[place]), f"{part}/{place}")
+        yield Picture(encode_png(held.images[place]), "png", int(held.labels[place]), f"{part}/{place}")

@@ -7,7 +7,6 @@ is run and in which order; `cells` does it, `figures` says what came out, `repor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from curate.data.image_store import ImageStore, ShardView
 from curate.errors import Misuse
 from curate.experiments.pays import cells, figures, mixed, presets, report
 from curate.experiments.pays.cells import Choosing, Encoding, Scoring, Subset, Training
-from curate.experiments.pays.presets import Options, Scale
+from curate.experiments.pays.presets import Arm, Options, Scale
 from curate.experiments.sweep import Result, one_thread, run_cells
 from shards.io.json_files import json_bytes, parse_json, write_json
 from shards.shuffle import permutation
@@ -29,16 +28,6 @@ from shards.store import open_index
 
 #: Images that the store's colours are measured on; all sets are normalised by them.
 MEASURED = 1000
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A selector for a target, its trainings with a pretext for so many steps, and what they are scored on."""
-
-    target: str
-    pretext: str
-    selector: str
-    steps: int
 
 
 def pays(
