@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2 import functional as F
 
 from curate.config.resolved import ResolvedImages
 from curate.types import ERRORS
@@ -89,13 +89,17 @@ def to_pixels(picture: Image.Image, size: int, colour: str) -> Tensor:
     picture = picture.convert("RGB" if colour == "rgb" else "L")
     if max(picture.size) > 16 * min(picture.size):
         # A strip far longer than wide is cut first: scaled up whole it could take any amount of memory.
-        picture = _centre_square(picture)
+        side = min(picture.size)
+        left, top = (picture.width - side) // 2, (picture.height - side) // 2
+        picture = picture.crop((left, top, left + side, top + side))
     if min(picture.size) != size:
         scale = size / min(picture.size)
         width, height = (max(size, round(side * scale)) for side in picture.size)
         picture = picture.resize((width, height), Image.Resampling.BICUBIC)
-    pixels: Tensor = F.center_crop(F.pil_to_tensor(picture), [size, size])
-    return pixels
+    if picture.size != (size, size):
+        picture = _centre(picture, size)
+    values = np.array(picture).reshape(size, size, -1)
+    return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 
 def measure(batches: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -114,7 +118,6 @@ def measure(batches: Iterable[Tensor]) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(round(v, 6) for v in mean.tolist()), tuple(round(v, 6) for v in deviation.tolist())
 
 
-def _centre_square(picture: Image.Image) -> Image.Image:
-    side = min(picture.size)
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    return picture.crop((left, top, left + side, top + side))
+def _centre(picture: Image.Image, size: int) -> Image.Image:
+    left, top = (round((side - size) / 2) for side in picture.size)
+    return picture.crop((left, top, left + size, top + size))

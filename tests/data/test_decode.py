@@ -9,6 +9,7 @@ import pytest
 import torch
 import toyset
 from PIL import Image
+from torchvision.transforms.v2 import functional as F
 
 from curate.config.schema import ImageConfig
 from curate.data.decode import Decoder, image_bytes, measure, to_pixels
@@ -122,3 +123,14 @@ def test_a_constant_channel_can_be_divided_by():
     mean, deviation = measure([torch.full((2, 1, 3, 3), 51, dtype=torch.uint8)])
     assert mean == (0.2,)
     assert deviation == (round(1 / 255, 6),)
+
+
+@pytest.mark.parametrize("colour", ["grey", "rgb"])
+@pytest.mark.parametrize("shape", [(16, 16), (17, 16), (16, 19), (40, 31), (31, 45), (9, 8), (7, 30)])
+def test_the_crop_is_torchvisions(shape, colour):
+    """Shorter side to 16 and the centre of 16 x 16, to the pixel as torchvision cuts it, odd margins included."""
+    picture = Image.fromarray(ramp(*shape)).convert("RGB" if colour == "rgb" else "L")
+    scale = 16 / min(shape)
+    shrunk = picture.resize(tuple(max(16, round(side * scale)) for side in shape), Image.Resampling.BICUBIC)
+    expected = F.center_crop(F.pil_to_tensor(shrunk), [16, 16])
+    assert torch.equal(to_pixels(picture, 16, colour), expected)

@@ -117,10 +117,10 @@ SCALES: dict[str, Scale] = {
         targets=TARGETS,
         pretexts=("rotation", "simclr"),
         chosen=tuple(CHOICES),
-        trained=(*PLAIN, "nearest", "simcore", "classifier-3", "classifier-lite0", *WEIGHINGS),
+        trained=(*PLAIN, "nearest", "simcore", "classifier-1", "classifier-3", "classifier-lite0", *WEIGHINGS),
         weighed=("gtsrb", "omniglot"),
         steps=300,
-        lengths={"raw": (75, 1200), "classifier-3": (75,)},
+        lengths={"raw": (75, 1200), "classifier-1": (30, 75), "classifier-3": (75,)},
     ),
     "full": Scale(
         {"1": _SCARCE, "2.5": _STORE, "10": _PLENTY},
