@@ -28,6 +28,7 @@ from curate.evaluation.evaluate import Protocol
 from curate.evaluation.readings import PIXELS, Reading, read
 from curate.evaluation.trained import open_trained
 from curate.experiments.baselines import report, trials
+from curate.experiments.baselines.report import UNTRAINED
 from curate.experiments.demo import data
 from curate.experiments.sweep import Result, one_thread, run_cells, said_in
 from curate.ledger import ledger
@@ -122,14 +123,6 @@ class Weighing:
     options: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """A cell: the scores of the untrained network of a seed, or of the pixels."""
-
-    name: str
-    seed: int
-
-
 def demo(out: Path, pretext: str = "reconstruction", seed: int = 0) -> dict[str, Any]:
     """Run the demo in ``out``, or what an earlier call left of it; returns what results.json holds.
 
@@ -217,17 +210,17 @@ def subsets(out: Path, index: shard_index.Index, chosen: pa.Table, seed: int) ->
 
 
 def compute(out: Path, pretext: str, seed: int) -> dict[str, Result]:
-    """Results of all cells: every set and seed and BDW by both rules, two at a time; then what is not trained."""
+    """Results of all cells, two at a time: every set and seed, with what no training gives, and BDW by both rules."""
     belief = BELIEF[pretext] | {"pretext": pretext}
     cells: dict[str, Training | Weighing] = {
         f"{name}-{number}": Training(name, number, STEPS, PRETRAIN) for number in range(SEEDS) for name in SETS
     }
     cells |= {"bdw": Weighing("bdw", seed, belief), "paper_rule": Weighing("paper-rule", seed, belief | PAPER_RULE)}
     done = run_cells(partial(work, out), cells, out / "cells", "trainings", min(2, len(os.sched_getaffinity(0))))
-    beside = {f"untrained-{number}": Scoring("untrained", number) for number in range(SEEDS)}
-    beside["pixels"] = Scoring("pixels", 0)
-    done |= run_cells(partial(score, out), beside, out / "cells", "untrained")
-    return done | {f"pixels-{number}": done["pixels"] for number in range(SEEDS)}  # the same labels, so the same score
+    beside = {
+        f"{name}-{number}": {"right": done[f"raw-{number}"][name]} for name in UNTRAINED for number in range(SEEDS)
+    }
+    return done | beside
 
 
 def work(out: Path, cell: Training | Weighing) -> Result:
@@ -238,7 +231,9 @@ def work(out: Path, cell: Training | Weighing) -> Result:
         found = train(out, cell)
     else:
         select(out, cell.options, cell.name, cell.seed)
-    return found | {"cpu_seconds": round(time.process_time() - busy, 2)}
+    spent = {"cpu_seconds": round(time.process_time() - busy, 2)}
+    beside = untrained(out, cell.seed) if isinstance(cell, Training) and cell.shards == "raw" else {}
+    return found | spent | beside
 
 
 def train(out: Path, cell: Training) -> Result:
@@ -249,10 +244,10 @@ def train(out: Path, cell: Training) -> Result:
     return {"right": _right(out, to, TAPS), "loss": record.loss}
 
 
-def score(out: Path, cell: Scoring) -> Result:
-    """``right`` by tap of the untrained network, or of the pixels, which have one tap."""
-    taps = TAPS if cell.name == "untrained" else (PIXELS,) * len(TAPS)
-    return {"right": _right(out, out / "pretrain" / f"raw-{cell.seed}", taps, 0)}
+def untrained(out: Path, seed: int) -> Result:
+    """By tap, what the network has before the first step, and the pixels, which have one tap."""
+    network = out / "pretrain" / f"raw-{seed}"
+    return {"untrained": _right(out, network, TAPS, 0), "pixels": _right(out, network, (PIXELS,) * len(TAPS), 0)}
 
 
 def _right(out: Path, network: Path, taps: tuple[str, ...], epoch: int | None = None) -> dict[str, list[float]]:
@@ -265,7 +260,7 @@ def scores(trained: dict[str, Result]) -> dict[str, Any]:
     """Accuracy of each set, its deviation over the seeds, and what the curated set has more than each other."""
     found = {}
     for tap in TAPS:
-        names = (*SETS, *report.UNTRAINED)
+        names = (*SETS, *UNTRAINED)
         right = {name: [trained[f"{name}-{seed}"]["right"][tap] for seed in range(SEEDS)] for name in names}
         found[tap] = report.compared(right, "curated")
     first = found[TAPS[0]]
@@ -296,7 +291,7 @@ def table(results: dict[str, Any], out: Path) -> str:
         "                      pool              curated less this           layer2:4x4     CPU s",
     ]
     shown = {"raw": "raw", "random": "random", "curated": "curated", "in_domain": "all digits"}
-    for name in (*SETS, *report.UNTRAINED):
+    for name in (*SETS, *UNTRAINED):
         score = f"{results['accuracy'][name]:.1%} +- {results['accuracy_std'][name]:.1%}"
         less = taps[TAPS[0]]["difference"].get(name)
         verdict = "" if less is None else f"{less['mean']:+.1f} +- {less['half_width']:.1f}: {less['verdict']}"
