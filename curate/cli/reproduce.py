@@ -117,7 +117,11 @@ def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> N
 )
 @out_option("Gets tables, figures, and all that they come from; the same command goes on in it.")
 @click.option(
-    "--scale", type=click.Choice(["smoke", "mini", "full"]), default="mini", show_default=True, help="How large."
+    "--scale",
+    type=click.Choice(["smoke", "mini", "shares", "full"]),
+    default="mini",
+    show_default=True,
+    help="How large.",
 )
 @click.option("--targets", metavar="A,B", default=None, help="Some of the targets [default: the scale's].")
 @click.option("--selectors", metavar="A,B", default=None, help="Some of the selectors [default: the scale's].")

@@ -138,9 +138,14 @@ def begin_process() -> None:
 
 
 def one_thread() -> None:
-    """Networks this small gain nothing from threads, and threads that wait for one another are slow."""
+    """Networks this small gain nothing from threads, and threads that wait for one another are slow.
+
+    For the rest of this process and of those that it starts: scipy and scikit-learn bring thread pools of their own,
+    which read the variable when they are loaded, at the first fit.
+    """
     torch.set_num_threads(1)
     threadpool_limits(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def place(out: Path, name: str) -> Path:

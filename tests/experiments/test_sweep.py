@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info
 
 from curate.errors import CurateError, Misuse
 from curate.experiments.sweep import run_cells
@@ -112,3 +113,18 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def fit_and_count(cell: Square) -> dict[str, int]:
+    """Fit, and count the threads of every pool that is loaded by then."""
+    from sklearn.linear_model import LogisticRegression
+
+    LogisticRegression().fit([[0.0], [1.0]], [0, 1])
+    return {"threads": max(pool["num_threads"] for pool in threadpool_info())}
+
+
+def test_libraries_that_a_cell_loads_have_one_thread(tmp_path, monkeypatch):
+    """In a process of cells scipy and scikit-learn come with pools of their own, at the first fit."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = run_cells(fit_and_count, CELLS, tmp_path, "fits", 2)
+    assert [result["threads"] for result in found.values()] == [1, 1]

@@ -122,6 +122,15 @@ SCALES: dict[str, Scale] = {
         steps=300,
         lengths={"raw": (75, 1200), "classifier-1": (30, 75), "classifier-3": (75,)},
     ),
+    "shares": Scale(
+        {"1": _SCARCE, "10": _PLENTY},
+        targets=("gtsrb", "omniglot", "vgg-flowers", "notmnist"),
+        pretexts=("rotation", "simclr"),
+        chosen=("classifier-1", "classifier-3"),
+        trained=(*PLAIN, "classifier-3"),
+        weighed=(),
+        steps=300,
+    ),
     "full": Scale(
         {"1": _SCARCE, "2.5": _STORE, "10": _PLENTY},
         targets=TARGETS,

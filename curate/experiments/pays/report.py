@@ -44,10 +44,16 @@ def page(record: Record) -> str:
 
 
 def overview(record: Record, labels: str = "5") -> str:
-    """The study in one table, for docs/when-it-pays.md: a line a target and pretext, what the classifier's choice of
-    three untrained networks' features gave among what it is held against."""
+    """The study in one table, for docs/when-it-pays.md: a line a store, target and pretext, with what the choice of the
+    classifier on three untrained networks' features gave among what it is held against."""
+    several = len(record["stores"]) > 1
     shown = ("pixels", "untrained", "raw", "random", "classifier-3", "in-domain")
-    header = ("target, pretext, tap", *shown, "classifier-3 less raw", "kept, purity")
+    header = (
+        "share, target, pretext, tap" if several else "target, pretext, tap",
+        *shown,
+        "classifier-3 less raw",
+        "kept, purity",
+    )
     rows = []
     for line in record["verdicts"]:
         own = line["tap"] == presets.TAPS[line["pretext"]][0]
@@ -66,7 +72,8 @@ def overview(record: Record, labels: str = "5") -> str:
         gain = f"{less['mean']:+.1f} ± {less['half_width']:.1f}"
         gain = gain if less["verdict"] == "not told apart" else f"**{gain}**"
         kept = f"{chosen['kept']:,.0f}, {chosen['purity']:.2f}"
-        rows.append((f"{line['target']}, {line['pretext']}, {line['tap']}", *means, gain, kept))
+        share = f"{line['share']:g} %, " if several else ""
+        rows.append((f"{share}{line['target']}, {line['pretext']}, {line['tap']}", *means, gain, kept))
     return grid(header, rows) + "\n"
 
 
