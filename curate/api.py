@@ -672,7 +672,7 @@ def advise(
         budget: of the real training, in steps ("20000") or hours ("12h").
         pretexts: that the real training may have, of rotation and simclr.
         seeds: trainings of each set in the pilot.
-        steps: of each; None for what fits in about a minute and a half.
+        steps: of each; None for what fits in about two minutes.
         seed: of every draw.
         processes: trainings at a time; None for two, where there are as many cores.
         options: of the classifier's run: ``encoder``, ``nets``, ``features``, ``index``, ``image``, ``device``,

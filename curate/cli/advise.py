@@ -25,7 +25,7 @@ from curate.cli.options import COUNT, PROCESSES, given, json_option, out_option,
     help="What the real training may learn by.",
 )
 @click.option("--seeds", type=PROCESSES, default=5, show_default=True, help="Trainings of each set in the pilot.")
-@click.option("--steps", type=COUNT, help="Of each of them [default: what fits in about a minute and a half].")
+@click.option("--steps", type=COUNT, help="Of each of them [default: what fits in about two minutes].")
 @click.option(
     "--encoder", default="untrained", show_default=True, help="Features; `curate features --help` lists them."
 )

@@ -47,7 +47,7 @@ UNTRAINED = ("untrained", "pixels")
 LABELS = 5
 
 #: Seconds that the trainings of a pilot may take, steps that it may have, and seconds of a training beside its steps.
-SECONDS, STEPS, BESIDE = 90.0, (600, 400, 300, 200, 150, 100, 75, 50, 30, 20, 10), 3.0
+SECONDS, STEPS, BESIDE = 120.0, (600, 400, 300, 200, 150, 100, 75, 50, 30, 20, 10), 3.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Pilot:
     Args:
         pretexts: of `TAPS`: those that the real training may have.
         seeds: trainings of each set and pretext.
-        steps: of each; None for what fits a minute and a half.
+        steps: of each; None for what fits two minutes.
         seed: the first, and that of every draw.
         processes: trainings at a time, which change no result; None for two, where there are as many cores.
     """
@@ -197,7 +197,7 @@ def steps_that_fit(timed: dict[str, Result], seeds: int, processes: int) -> int:
     """The largest of `STEPS` with which all trainings take about `SECONDS`; the smallest in any case.
 
     >>> steps_that_fit({"rotation": {"plain": 0.05}}, 3, 2), steps_that_fit({"rotation": {"plain": 5.0}}, 3, 2)
-    (300, 10)
+    (400, 10)
     """
     trainings = len(SETS) * seeds / processes
     a_step = sum(found["plain"] for found in timed.values())
