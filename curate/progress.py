@@ -35,6 +35,9 @@ class Progress(Protocol):
     def step(self, images: int, numbers: dict[str, float]) -> None:
         """A step over ``images`` is done; ``numbers`` has means over the epoch, now and then."""
 
+    def skip(self, images: int) -> None:
+        """So many images of the epoch were trained on by an earlier call."""
+
     def report(self, report: EpochReport) -> None:
         """An epoch is done and written."""
 
@@ -61,6 +64,8 @@ class NullProgress:
     def epoch(self, epoch: int, images: int, examples: int) -> None: ...
 
     def step(self, images: int, numbers: dict[str, float]) -> None: ...
+
+    def skip(self, images: int) -> None: ...
 
     def report(self, report: EpochReport) -> None: ...
 
@@ -209,6 +214,11 @@ class Bar(NullProgress):
             meta = f" meta {numbers['meta_loss']:.4g}" if numbers["meta_loss"] else ""
             self.bar.set_postfix_str(f"loss {numbers['pretext_loss']:.4g}{meta}", refresh=False)
         self.bar.update(images)
+
+    def skip(self, images: int) -> None:
+        """There is so much less to do."""
+        assert self.bar is not None
+        self.bar.total -= images
 
     def report(self, report: EpochReport) -> None:
         """What an epoch came to, as a detail."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from curate.config import intervals
 from curate.config.catalogue import (
     META_LOSSES,
     METHODS,
@@ -313,6 +314,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         ("rho", prune.rho, 0 < prune.rho < 1, "between 0 and 1"),
         ("seed", config.seed, 0 <= config.seed < 2**63, "in 0..2^63-1"),
     ]
+    rows.append(("checkpoint_every", config.machine.checkpoint_every, _is_interval(config), intervals.EXPECTED))
     # Visits are counted in 16 bits.
     for name, low, high in (("epochs", 1, 32767), ("batch", 2, 2**20)):
         rows.append((name, getattr(train, name), low <= getattr(train, name) <= high, f"in {low}..{high}"))
@@ -350,6 +352,14 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         fits = value is None or (len(value) == images.channels and all(least <= x <= 1 for x in value))
         rows.append((name, value, fits, f"{images.channels} numbers in {interval}, comma separated"))
     return rows
+
+
+def _is_interval(config: RunConfig) -> bool:
+    try:
+        intervals.Interval.parse(config.machine.checkpoint_every)
+    except Misuse:
+        return False
+    return True
 
 
 def _fill(config: RunConfig, defaults: dict[str, Any]) -> RunConfig:

@@ -210,6 +210,9 @@ class MachineConfig:
     threads: int | None = option(None, "Threads that compute (default: the cores that are free).")
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
+    checkpoint_every: str | int = option(
+        "10min", "Save in the midst of an epoch after so many steps (500) or so much time (90s, 10min, 2h), or never."
+    )
     #: Said anew at every call, and never taken from a file: see `to_options` and `read_options`.
     allow_pipe: bool = option(False, "Let the store, or a list of shards on this machine, name pipe:COMMAND; it runs.")
     keep_generations: bool = option(False, "Keep superseded generations of shards.")

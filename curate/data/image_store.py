@@ -92,14 +92,17 @@ class ImageStore:
         places = np.searchsorted(self.view.rows, rows)
         return np.asarray(self.view.rows[stream.streamed_order(self.view.index, places, seed, epoch)])
 
-    def batches(self, ordered: Ints, size: int) -> Iterator[Pixels]:
-        """Batches of ``size`` rows of ``ordered``, pixels on the device; the last may be short."""
-        cuts = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+    def batches(self, ordered: Ints, size: int, done: int = 0) -> Iterator[Pixels]:
+        """Batches of ``size`` rows of ``ordered`` but for the first ``done``, pixels on the device.
+
+        The last may be short. A cache is filled by a whole epoch only.
+        """
+        cuts = [ordered[at : at + size] for at in range(done * size, len(ordered), size)]
         if self.cache is not None and self.cache.holds(ordered):
             for rows in map(torch.from_numpy, cuts):
                 yield Pixels(rows, self.cache.get(rows))
             return
-        self.cache = self._cache_for(ordered)
+        self.cache = None if done else self._cache_for(ordered)
         for batch in self.read(cuts):
             pixels = self._to_device(batch.pixels)
             if self.cache is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -30,7 +31,8 @@ from shards.io.regular_files import read_regular
 
 FORMAT, VERSION = "checkpoint", 1
 _EPOCH = re.compile(r"epoch=([0-9]+)(\.parquet)?")
-_MARKER, _MODEL = "state.json", "model.safetensors"
+_MIDWAY = re.compile(r"epoch=([0-9]+)-step=([0-9]+)")
+MARKER, _MODEL = "state.json", "model.safetensors"
 #: What helps a run whose checkpoint is damaged.
 _GO_BACK = "remove its folder to go on from an older epoch"
 _HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
@@ -58,34 +60,63 @@ def folder(run: Path, epoch: int) -> Path:
 
 def save(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> None:
     """Write the tensors of an epoch's checkpoint. It counts only when `finish` has written its marker."""
-    at = folder(run, epoch)
-    _save(at / _MODEL, model_state(network, state.theta))
-    _save(at / "optimizer.safetensors", state.velocity)
+    write(folder(run, epoch), network, state, examples)
+
+
+def write(at: Path, network: nn.Module, state: State, examples: Examples) -> None:
+    """Write the tensors of a checkpoint into a folder, of which `mark` makes one."""
+    write_tensors(at / _MODEL, model_state(network, state.theta))
+    write_tensors(at / "optimizer.safetensors", state.velocity)
     kept, visits, error = (torch.from_numpy(x) for x in (examples.kept, examples.visits, examples.error))
-    _save(at / "weights.safetensors", {**state.method.state(), "kept": kept, "visits": visits, "error": error})
-    _save(at / "signal.safetensors", state.signal.mean_u or {})
+    weights = {**state.method.state(), "kept": kept, "visits": visits, "error": error}
+    write_tensors(at / "weights.safetensors", weights)
+    write_tensors(at / "signal.safetensors", state.signal.mean_u or {})
 
 
 def finish(run: Path, epoch: int, state: State, generation: int) -> None:
-    """Write the marker, with every running scalar in full, and drop what is no longer needed of older epochs.
+    """Write the marker of an epoch, and drop what is no longer needed of older epochs, and of the midst of this one.
 
     Args:
         generation: number of the rewritten shards that the next epoch reads; 0 for the store.
     """
-    at = folder(run, epoch)
-    files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY)}
-    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
-    record |= {"generation": generation}
-    record |= {"signal": signal.state(state.signal), "files": files}
-    write_json(at / _MARKER, {**record, "checksum": _checksum(record)})
+    mark(folder(run, epoch), epoch, state, generation)
     for old in finished(run)[:-2]:
         for name in _HEAVY:
             (folder(run, old) / name).unlink(missing_ok=True)
+    for path in midway_in(run).values():
+        remove(path)
+
+
+def mark(at: Path, epoch: int, state: State, generation: int, tensors: tuple[str, ...] = (), **further: Any) -> None:
+    """Write a checkpoint's marker, with every running scalar in full: from now on it counts.
+
+    Args:
+        tensors: names of files that it has beside those of `write`.
+        further: what the marker is to say besides.
+    """
+    files = {name: _sha256((at / name).read_bytes()) for name in (_MODEL, *_HEAVY, *tensors)}
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "epoch": epoch, "step": state.step}
+    record |= {"generation": generation}
+    record |= {"signal": signal.state(state.signal), "files": files, **further}
+    write_json(at / MARKER, {**record, "checksum": _checksum(record)})
+
+
+def remove(at: Path) -> None:
+    """Remove a checkpoint, the marker first: it never counts without a file of its."""
+    (at / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(at)
 
 
 def finished(run: Path) -> list[int]:
     """The epochs whose checkpoint is complete, in order."""
-    return sorted(epoch for epoch, path in epochs_in(run / "checkpoints").items() if (path / _MARKER).exists())
+    return sorted(epoch for epoch, path in epochs_in(run / "checkpoints").items() if (path / MARKER).exists())
+
+
+def midway_in(run: Path) -> dict[tuple[int, int], Path]:
+    """The checkpoints in the midst of an epoch (`curate.runs.midway`), complete or not, by epoch and step."""
+    place = run / "checkpoints"
+    named = ((_MIDWAY.fullmatch(path.name), path) for path in (place.iterdir() if place.exists() else ()))
+    return {(int(match[1]), int(match[2])): path for match, path in named if match}
 
 
 def epochs_in(place: Path) -> dict[int, Path]:
@@ -119,36 +150,43 @@ def read_marker(at: Path, todo: str = _GO_BACK) -> dict[str, Any]:
         CurateError: it is damaged, or of another format.
     """
     try:
-        record: dict[str, Any] = parse_json(read_regular(at / _MARKER))
+        record: dict[str, Any] = parse_json(read_regular(at / MARKER))
         convert(record, Marker)
     except ValueError as error:
-        raise _damaged(at / _MARKER, str(error), todo) from error
+        raise _damaged(at / MARKER, str(error), todo) from error
     if (version := version_in(record, FORMAT)) != VERSION:
         raise CurateError(f"{at}: version {version}, this release reads {VERSION}; use the release that wrote it")
     if record.pop("checksum", None) != _checksum(record):
-        raise _damaged(at / _MARKER, "its checksum does not hold", todo)
+        raise _damaged(at / MARKER, "its checksum does not hold", todo)
     return record
 
 
 def load(run: Path, epoch: int, network: nn.Module, state: State, examples: Examples) -> dict[str, Any]:
+    """Take up the checkpoint of an epoch; as `take_up`."""
+    return take_up(folder(run, epoch), network, state, examples)
+
+
+def take_up(at: Path, network: nn.Module, state: State, examples: Examples, todo: str = _GO_BACK) -> dict[str, Any]:
     """Take up a checkpoint: fills network, state and examples, and returns what state.json says.
+
+    Args:
+        todo: as of `read`.
 
     Raises:
         CurateError: a file is missing or damaged.
     """
-    at = folder(run, epoch)
     device = next(iter(state.theta.values())).device
-    record = read_marker(at)
-    load_model(at / _MODEL, network)
+    record = read_marker(at, todo)
+    load_model(at / _MODEL, network, todo)
     layout = {name: x.detach() for name, x in network.named_parameters()}
     state.theta = {name: layout[name].clone().requires_grad_() for name in state.theta}
-    for name, x in read(at / "optimizer.safetensors").items():
+    for name, x in read(at / "optimizer.safetensors", todo).items():
         state.velocity[name].copy_(x)
-    weights = read(at / "weights.safetensors")
+    weights = read(at / "weights.safetensors", todo)
     for name in ("kept", "visits", "error"):
         getattr(examples, name)[:] = weights.pop(name).numpy()
     state.method.restore(weights)
-    mean_u = read(at / "signal.safetensors")
+    mean_u = read(at / "signal.safetensors", todo)
     # A file has its own order; the signal pairs parameters in theta's.
     ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
     state.signal = signal.restore(record["signal"], ordered, device)
@@ -188,7 +226,7 @@ def read(path: Path, todo: str = _GO_BACK) -> dict[str, Tensor]:
     try:
         data = read_regular(path)
     except FileNotFoundError as error:
-        raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up") from error
+        raise CurateError(f"{path}: is missing; the checkpoint cannot be taken up; {todo}") from error
     found = _sha256(data)
     expected = read_marker(path.parent, todo)["files"].get(path.name)
     if expected is None:
@@ -214,7 +252,8 @@ def _checksum(record: dict[str, Any]) -> str:
     return _sha256(json.dumps(record, sort_keys=True).encode())
 
 
-def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors to a file that appears whole; the same ones give the same bytes."""
     # Contiguous on the CPU: the file does not depend on device or memory layout.
     plain = {name: x.detach().to("cpu").contiguous() for name, x in tensors.items()}
     write_bytes(path, safetensors.torch.save(plain))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,21 @@ import torch
 from curate.data.decode import Pixels
 from curate.errors import CurateError, NothingLeft
 from curate.progress import Progress
+from curate.runs import midway, stopping
 from curate.runs.prepare import Job
 from curate.training import engine
 from curate.types import Ints
 
+_STOPPING = "stopping when this step is done and saved; once more stops now"
+
 
 def train_on(
-    job: Job, rows: Ints, epoch: int, progress: Progress, most_steps: int | None = None
+    job: Job, out: Path, rows: Ints, epoch: int, progress: Progress, most_steps: int | None = None
 ) -> tuple[engine.Totals, dict[str, float]]:
-    """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode."""
+    """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode.
+
+    Goes on in its midst where an earlier call saved it there in ``out``, and saves it there itself.
+    """
     size, device = job.config.train.batch, job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
     if most_steps is not None and most_steps * size < len(ordered):
@@ -32,19 +40,23 @@ def train_on(
     at = torch.from_numpy(rows).to(device)
     begun, busy = time.perf_counter(), time.thread_time()
     job.state.method.begin_epoch(at, torch.from_numpy(visit).to(device), epoch)
-    drawn, drawing = time.perf_counter() - begun, time.thread_time() - busy
-    batches = _counted(job, job.images.batches(ordered, size), epoch, len(rows))
+    totals = engine.Totals.fresh(device)
+    one = midway.Pass(job, out, epoch, ordered, totals, job.state.step)
+    done = midway.take_up(one, progress)
+    totals.seconds["step"] += time.perf_counter() - begun
+    totals.cpu_seconds += time.thread_time() - busy
+    batches = _counted(job, job.images.batches(ordered, size, done), epoch, len(rows), min(done * size, len(rows)))
     try:
-        totals, seconds = engine.train_epoch(job.setup, job.state, epoch, batches, progress.step)
+        with stopping.postponed(partial(progress.note, _STOPPING)) as stop:
+            watched = midway.saving(one, batches, stop, progress)
+            engine.train_epoch(job.setup, job.state, epoch, watched, progress.step, totals)
     except torch.cuda.OutOfMemoryError as error:
         raise CurateError(
             f"CUDA out of memory in epoch {epoch} at --batch {size} --crop {job.config.images.crop}; "
             f"`--dry-run --batch {max(2, size // 2)}` says whether half of it fits"
         ) from error
     job.state.method.end_epoch(at, job.state.step)
-    seconds["step"] += drawn
-    totals.cpu_seconds += drawing
-    return totals, seconds
+    return totals, totals.seconds
 
 
 def fewest_kept(batch: int, decodable: int) -> int:
@@ -52,9 +64,13 @@ def fewest_kept(batch: int, decodable: int) -> int:
     return batch if decodable >= batch else engine.FEWEST
 
 
-def _counted(job: Job, batches: Iterator[Pixels], epoch: int, wanted: int) -> Iterator[Pixels]:
-    """Note what was trained on and what does not decode; together that is every image that the epoch was to visit."""
-    found = 0
+def _counted(job: Job, batches: Iterator[Pixels], epoch: int, wanted: int, found: int) -> Iterator[Pixels]:
+    """Note what was trained on and what does not decode; together that is every image that the epoch was to visit.
+
+    Args:
+        wanted: images of the epoch.
+        found: those that came before.
+    """
     for batch in batches:
         found += len(batch.rows) + len(batch.bad)
         for row, code in batch.bad:

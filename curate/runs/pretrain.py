@@ -83,7 +83,8 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, progress: Progres
         for epoch in range(done + 1, last + 1):
             rows = trainable(job.examples)
             progress.epoch(epoch, len(rows), len(job.index))
-            totals, seconds = train_on(job, rows, epoch, progress, None if steps is None else steps - job.state.step)
+            left = None if steps is None else steps - job.state.step
+            totals, seconds = train_on(job, out, rows, epoch, progress, left)
             refuse_undecodable(job)
             checkpoint.save(out, epoch, job.setup.network, job.state, job.examples)
             report = EpochReport(epoch, totals.images, len(rows), 0, numbers_of(job, totals, epoch, seconds), seconds)

@@ -125,7 +125,7 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) 
     config, examples = job.config, job.examples
     live = np.flatnonzero(examples.kept).astype(np.int64)
     progress.epoch(epoch, len(live), len(job.index))
-    totals, seconds = train_on(job, trainable(examples), epoch, progress)
+    totals, seconds = train_on(job, out, trainable(examples), epoch, progress)
     beliefs = beliefs_of(job, live)
     lam, rho = config.prune.lam, config.prune.rho
     stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)

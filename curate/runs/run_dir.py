@@ -15,7 +15,7 @@ from curate.errors import CurateError, Misuse
 from curate.ledger import ledger, manifest
 from curate.ledger.metrics import METRICS, read_metrics
 from curate.progress import Progress
-from curate.runs import checkpoint, provenance, reshard
+from curate.runs import checkpoint, midway, provenance, reshard
 from curate.runs.prepare import Job, trainable
 from curate.training import engine, precision
 from shards.io import paths, remote, shard_set
@@ -123,13 +123,19 @@ def resume(job: Job, out: Path, progress: Progress) -> int:
     """Take up the last complete checkpoint and cut away what later epochs left. Returns the epochs done.
 
     Raises:
-        CurateError: the checkpoint, or what finished epochs wrote, is damaged or gone; nothing was removed then.
+        CurateError: a checkpoint, or what finished epochs wrote, is damaged or gone; nothing was removed then.
     """
     done, generation = max(checkpoint.finished(out), default=0), 0
+    if begun := midway.found(out, done + 1):
+        generation = begun["generation"]
     if done:
         generation = checkpoint.load(out, done, job.setup.network, job.state, job.examples)["generation"]
         _refuse_gaps(out, done, first=1 if job.config.belief.prior == "uniform" else 0)
+    if begun:
+        progress.note(f"going on in epoch {done + 1}, after step {begun['step']} of the run")
+    elif done:
         progress.note(f"going on after epoch {done}")
+    midway.remove_others(out, done + 1)
     for place in ("ledger", "checkpoints", "manifests"):
         for epoch, path in checkpoint.epochs_in(out / place).items():
             if epoch > done:

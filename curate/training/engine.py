@@ -85,8 +85,8 @@ class Totals:
     """Sums over an epoch, on the device.
 
     `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
-    epoch took of this thread's processor time, in which waiting does not count. What a step adds waits in ``pending``
-    until somebody looks.
+    epoch took of this thread's processor time, in which waiting does not count; `seconds` went by, by what for. What a
+    step adds waits in ``pending`` until somebody looks.
     """
 
     sums: Tensor
@@ -95,6 +95,7 @@ class Totals:
     steps: int = 0
     images: int = 0
     cpu_seconds: float = 0.0
+    seconds: dict[str, float] = field(default_factory=lambda: {"load": 0.0, "step": 0.0})
     pending: list[tuple[int, tuple[Tensor, ...]]] = field(default_factory=list)
 
     @classmethod
@@ -157,7 +158,12 @@ def learning_rate(config: ResolvedConfig, epoch: int, step: int = 0) -> float:
 
 
 def train_epoch(
-    setup: Setup, state: State, epoch: int, batches: Iterable[Pixels], progress: Progress | None = None
+    setup: Setup,
+    state: State,
+    epoch: int,
+    batches: Iterable[Pixels],
+    progress: Progress | None = None,
+    totals: Totals | None = None,
 ) -> tuple[Totals, dict[str, float]]:
     """One pass over ``batches``, one step each; a batch with fewer than 2 images is passed over.
 
@@ -167,6 +173,7 @@ def train_epoch(
         epoch: from 1.
         batches: pixels on the device, in the epoch's order.
         progress: called after each step with the images done and, now and then, the running means.
+        totals: of the part of the epoch that is done; None where it begins.
 
     Returns:
         The totals, and the seconds spent waiting for data ("load") and computing ("step").
@@ -174,14 +181,16 @@ def train_epoch(
     Raises:
         NonFinite: the loss or the parameters are no longer numbers; the message names the step.
     """
-    totals, seconds = Totals.fresh(setup.device), {"load": 0.0, "step": 0.0}
+    totals = Totals.fresh(setup.device) if totals is None else totals
+    seconds = totals.seconds
     learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
     setup.network.train()
     setup.bare.train()
     step = _plain_step
     if learning:
         step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
-    clock, busy, lr = time.perf_counter(), time.thread_time(), learning_rate(setup.config, epoch, state.step)
+    clock, busy = time.perf_counter(), time.thread_time() - totals.cpu_seconds
+    lr = learning_rate(setup.config, epoch, state.step)
     for batch in batches:
         seconds["load"] += (now := time.perf_counter()) - clock
         lr = learning_rate(setup.config, epoch, state.step)

@@ -1,0 +1,80 @@
+"""Ctrl-C and SIGTERM while an epoch trains: heard at once, obeyed when the step is done and all is on disk.
+
+A second one is obeyed where it comes. Obeyed means: given to whoever would have had it without us.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds after which somebody who waits for a step to end is told so.
+PATIENCE_S = 1.0
+
+
+@dataclass
+class Stop:
+    """What was heard.
+
+    Args:
+        number: of the signal, 0 before one came.
+        before: who had the signals before.
+        waiting: tells whoever waits why.
+    """
+
+    number: int = 0
+    before: dict[signal.Signals, Any] = field(default_factory=dict)
+    waiting: threading.Timer | None = None
+
+    def obey(self) -> None:
+        """Give the signal, if one came, to whoever had it before."""
+        self.listen_no_more()
+        if number := self.number:
+            self.number = 0
+            signal.raise_signal(number)
+
+    def listen_no_more(self) -> None:
+        """Put back who had the signals before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        self.before = {}
+        if self.waiting is not None:
+            self.waiting.cancel()
+
+
+@contextmanager
+def postponed(tell: Callable[[], None]) -> Iterator[Stop]:
+    """A block in which a first Ctrl-C or SIGTERM is only noted; what is yielded says so, and obeys it.
+
+    Signals that the process ignores stay ignored. In another thread than the main one, which alone is given signals,
+    nothing is changed.
+
+    Args:
+        tell: called, in a thread of its own, where a signal has waited for `PATIENCE_S`.
+    """
+    stop = Stop()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if stop.number:
+            stop.obey()
+            return
+        stop.number, stop.waiting = number, threading.Timer(PATIENCE_S, tell)
+        stop.waiting.daemon = True
+        stop.waiting.start()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+                stop.before[number] = handler
+                signal.signal(number, hear)
+    try:
+        yield stop
+    finally:
+        stop.listen_no_more()
+    stop.obey()
