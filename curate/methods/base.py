@@ -87,7 +87,10 @@ class Method(Protocol):
         """The tensors a checkpoint holds."""
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take up the tensors of a checkpoint."""
+        """Take up the tensors of a checkpoint.
+
+        Of one in the midst of an epoch, after `begin_epoch`: what that drew stays.
+        """
 
 
 class Informed(Method, Protocol):

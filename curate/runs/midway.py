@@ -68,8 +68,9 @@ class Pass:
         """A sha256 of what its first ``done`` steps depend on beside the run's id and the state it began with: who is
         visited when, and the learning rate."""
         rates = [engine.learning_rate(self.job.config, self.epoch, self.begun + at) for at in (0, max(0, done - 1))]
-        parts = np.ascontiguousarray(self.ordered), np.array(rates)
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        digest = hashlib.sha256(np.ascontiguousarray(self.ordered).data)
+        digest.update(np.array(rates).data)
+        return digest.hexdigest()
 
 
 class _Sums(TypedDict):
