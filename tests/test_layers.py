@@ -238,6 +238,7 @@ def test_records_and_shards_are_read_without_torch(module: str) -> None:
 def test_a_run_starts_without_what_it_may_not_use() -> None:
     """What one selector, method or report needs is imported there."""
     unused = ("sklearn", "scipy.stats", "nmslib", "matplotlib", "jinja2", "webdataset", "curate.evaluation")
+    unused += ("torchvision", "torch._dynamo", "scipy.optimize")
     code = f"import sys, curate.runs.run; print(*[name for name in {unused} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.split() == []

@@ -68,6 +68,10 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[S]):
         factory = self.spec(name).factory
         return factory if callable(factory) else _imported(self.kind, name, factory)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it is known; a mapping's own way would import it."""
+        return name in self._all()
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, expit
 
 from curate.errors import CurateError, Misuse
@@ -78,6 +77,7 @@ def boundary_mean(lam: float, rho: float, strength: float) -> float:
     >>> round(boundary_mean(0.25, 0.25, 2.0), 6)
     0.5
     """
+    from scipy.optimize import brentq  # alone takes longer than all else here
 
     def excess(logit: float) -> float:
         return float(betainc(strength * expit(logit), strength * expit(-logit), lam)) - rho

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from curate import rng
 from curate.config.catalogue import NETWORKS, PRETEXTS
 from curate.config.resolved import ResolvedConfig, ResolvedImages, ResolvedNetwork
 from curate.errors import Misuse
+from curate.models.basic_block import BasicBlock
 
 
 class Outputs(NamedTuple):
@@ -243,8 +243,10 @@ def _head(features: int, config: ResolvedNetwork, outputs: int) -> nn.Module:
 
 def resnet(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> StagedNet:
     """torchvision's ResNet of that name, without weights, with our head."""
+    from torchvision import models  # takes seconds, which the other networks do without
+
     channels = images.channels
-    net = getattr(torchvision.models, config.network)(weights=None, norm_layer=_norm(config.norm))
+    net = getattr(models, config.network)(weights=None, norm_layer=_norm(config.norm))
     if channels != 3:
         net.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -258,7 +260,7 @@ def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Stag
 
     The stem's stride divides all three.
     """
-    width, norm, block = config.width, _norm(config.norm), torchvision.models.resnet.BasicBlock
+    width, norm = config.width, _norm(config.norm)
     stem = nn.Conv2d(images.channels, width, kernel_size=3, stride=config.stem_stride, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
     stages: dict[str, nn.Module] = {"stem": nn.Sequential(stem, norm(width), nn.ReLU())}
@@ -268,7 +270,6 @@ def small(config: ResolvedNetwork, images: ResolvedImages, outputs: int) -> Stag
         shortcut = None
         if stride != 1:
             shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), norm(outside))
-        # torchvision draws norm layers through norm_layer; widths below 64 are free here.
-        stages[f"layer{i + 1}"] = block(inside, outside, stride, shortcut, norm_layer=norm)
+        stages[f"layer{i + 1}"] = BasicBlock(inside, outside, stride, shortcut, norm)
         inside = outside
     return StagedNet(stages, _head(inside, config, outputs))

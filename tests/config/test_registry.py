@@ -242,3 +242,12 @@ def test_a_name_that_is_taken_is_refused_and_the_same_row_is_not():
     registry.register("one", row)
     with pytest.raises(Misuse, match="network one: is there already"):
         registry.register("one", catalogue.NetworkSpec("a:b", "another"))
+
+
+def test_to_ask_for_a_name_imports_nothing():
+    """`in` of a registry, as help and `curate config` ask: torch would take seconds."""
+    code = (
+        "import sys; from curate.config.catalogue import METHODS; from curate.config.defaults import usual; "
+        "assert 'bdw' in METHODS and 'none' not in METHODS and usual({}); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torchvision
@@ -9,6 +11,7 @@ from torch import nn
 
 from curate.config.schema import ImageConfig, NetworkConfig
 from curate.errors import Misuse
+from curate.models.basic_block import BasicBlock
 from curate.models.networks import autocast, build, functional, without_state
 from curate.rng import generator
 
@@ -177,3 +180,25 @@ def test_a_projection_takes_the_place_of_the_four_logits(norm):
     net = network("small", width=4, norm=norm, projection=6)
     assert net(images()).logits.shape == (2, 6)
     torch.testing.assert_close(net(images()).features, network("small", width=4, norm=norm)(images()).features)
+
+
+@pytest.mark.parametrize(("inside", "outside", "stride"), [(4, 4, 1), (4, 8, 2)])
+def test_the_block_is_torchvisions(inside, outside, stride):
+    """Names, draws, outputs and gradients to the bit: networks that were trained with theirs are read as before."""
+
+    def shortcut():
+        return nn.Conv2d(inside, outside, 1, stride, bias=False) if stride > 1 else None
+
+    made = []
+    for kind in (BasicBlock, partial(torchvision.models.resnet.BasicBlock, norm_layer=nn.BatchNorm2d)):
+        torch.manual_seed(3)
+        rest = (nn.BatchNorm2d,) if kind is BasicBlock else ()
+        made.append(kind(inside, outside, stride, shortcut(), *rest))
+    ours, theirs = made
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), theirs.state_dict().values()))
+    x = images(3, 8, inside)
+    found = [block(x) for block in made]
+    assert torch.equal(*found)
+    grads = [torch.autograd.grad(y.square().sum(), list(block.parameters())) for y, block in zip(found, made)]
+    assert all(torch.equal(a, b) for a, b in zip(*grads))
