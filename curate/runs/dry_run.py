@@ -6,43 +6,35 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
-import torch
 
 from curate.config.catalogue import METHODS, SELECTORS
 from curate.config.defaults import refuse_impossible, resolve
 from curate.config.schema import NeighbourConfig, RunConfig
-from curate.data.decode import Pixels
 from curate.data.target import TargetIndex
-from curate.errors import CurateError, Misuse
+from curate.errors import Misuse
 from curate.runs import checkpoint, prior
 from curate.runs.cheaper import Saving, savings
-from curate.runs.epoch import peak_memory
+from curate.runs.epoch import fewest_kept, peak_memory
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import refuse_overlap
-from curate.training import engine
-from curate.types import Ints
+from curate.runs.step_times import time_steps
 
-#: Steps that are timed, after one that warms up; fewer where these seconds are over before, but never less than two.
-STEPS, FEWEST, STEPS_FOR = 5, 2, 15.0
-#: Seconds for finding something cheaper.
-SAVINGS_FOR = 10.0
+#: Seconds for timing steps, for finding something cheaper, and for finding out what the prior keeps.
+STEPS_FOR, SAVINGS_FOR, PRIOR_FOR = 15.0, 8.0, 4.0
 #: Hours from which on something cheaper is named.
 LONG = 1.0
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected; an upper bound, as if nothing were ever pruned.
+    """What is expected; an upper bound, as if nothing were pruned once it trains.
 
     Args:
         images, epochs, steps: of the whole run.
-        seconds_per_step: median of the timed steps, reading included.
-        hours: of the whole run, by that median.
+        seconds_per_step: median of the timed steps, reading included; of parts of one, what these come to.
+        hours: of the whole run, by that.
         peak_memory: bytes held by this process while it was timed.
         disk: bytes the run directory will take at most: curated shards, checkpoints, ledger.
         disk_free: bytes free where it goes.
@@ -51,6 +43,8 @@ class Forecast:
         notes: what is worth knowing.
         timed_steps: how many steps that rests on.
         hours_low, hours_high: of the whole run, if all its steps took as long as the fastest, the slowest of them.
+        by: what was timed, in words.
+        kept: images that the prior leaves, of which the steps are; None where it is not known, or there is none.
         cheaper: where the run takes more than `LONG` hours, the choices that cut most.
     """
 
@@ -69,14 +63,18 @@ class Forecast:
     hours_low: float = 0.0
     hours_high: float = 0.0
     cheaper: list[Saving] = field(default_factory=list)
+    by: str = ""
+    kept: int | None = None
 
     def text(self) -> str:
         """For people."""
         low, high = (_duration(hours * 3600) for hours in (self.hours_low, self.hours_high))
         spread = low if low == high else f"{low} to {high}"
+        kept = "" if self.kept is None else f", of which the prior keeps {self.kept:,}"
         lines = [
-            f"{self.images:,} images, {self.epochs} epochs, {self.steps:,} steps of {self.seconds_per_step:.3g} s",
-            f"time    {spread}, by the fastest and slowest of {self.timed_steps} steps; less once images are pruned",
+            f"{self.images:,} images{kept}, {self.epochs} epochs, {self.steps:,} steps "
+            f"of {self.seconds_per_step:.3g} s",
+            f"time    {spread}, by {self.by}; less once images are pruned",
             f"memory  {self.peak_memory / 2**30:.2f} GiB",
             f"disk    at most {self.disk / 1e6:,.1f} MB of {self.disk_free / 1e6:,.0f} MB free",
             f"target  {self.episode}",
@@ -87,7 +85,7 @@ class Forecast:
 
 
 def dry_run(config: RunConfig, out: Path) -> Forecast:
-    """Time up to five steps of the run that ``config`` describes; half a minute, or two steps where they take longer.
+    """Time up to five steps of the run that ``config`` describes, or parts of one where they take long; half a minute.
 
     Raises:
         As `curate.runs.run.run`; and CurateError on CUDA out of memory, with the batch that may fit.
@@ -99,32 +97,40 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
     with tempfile.TemporaryDirectory() as scratch:
         job = prior.named(prepare(_without_distances(config), Path(scratch)))
         before = prior.seconds_before(job, out)
+        kept = prior.kept_before(job, out, Path(scratch)) if before < PRIOR_FOR else None
     if _measures(config):
         job.notes.append(
             f"before the first epoch {config.method} reads the whole store once more, for its distances; not timed here"
         )
     if before:
         job.notes.append(f"before the first epoch the store is read once for features: {_duration(before)} of the time")
+    if kept is None and job.config.belief.prior != "uniform":
+        job.notes.append(
+            "how many images the prior keeps is known once their features are (`curate features`); the time is as if "
+            "it kept all"
+        )
     # Prepared: the index is in memory now, and the temporary copy of it is no longer needed.
     batch, epochs = job.config.train.batch, job.config.train.epochs
     rows = trainable(job.examples)
-    steps = -(-len(rows) // batch)
-    timed, trained = _timed_steps(job, rows, batch, time.perf_counter() + STEPS_FOR)
-    seconds = float(np.median(timed))
-    hours, low, high = ((before + float(each) * steps * epochs) / 3600 for each in (seconds, min(timed), max(timed)))
+    steps = -(-(len(rows) if kept is None else kept) // batch)
+    timed = time_steps(job, rows, batch, STEPS_FOR)
+    hours, low, high = ((before + each * steps * epochs) / 3600 for each in (timed.middle, timed.low, timed.high))
     disk, free = disk_needed(job, len(rows), epochs), _disk_free(out)
     problems = (
         [] if disk < free else [f"disk: at most {disk:,} bytes are needed, {free:,} are free; name another --out"]
     )
-    if trained == 0:
+    if timed.trained == 0:
         problems.append("no image of the timed steps decodes; `curate index --check` says what is wrong with them")
     if len(rows) < batch:
         problems.append(f"--batch {batch}: the store has {len(rows)} images with a picture; give a smaller batch")
+    fewest = fewest_kept(batch, len(rows))
+    if kept is not None and kept < fewest:
+        problems.append(f"--prior {job.config.belief.prior} keeps {kept} images, fewer than a batch ({fewest})")
     return Forecast(
         len(rows),
         epochs,
         steps * epochs,
-        seconds,
+        timed.middle,
         hours,
         peak_memory(job.setup.device),
         disk,
@@ -132,10 +138,12 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         _nearest(job.target) if job.target and _measures(config) else _episode(job),
         problems,
         job.notes,
-        len(timed),
+        timed.steps,
         low,
         high,
         savings(job, hours, time.perf_counter() + SAVINGS_FOR) if hours > LONG else [],
+        timed.how,
+        kept,
     )
 
 
@@ -153,47 +161,13 @@ def _measures(config: RunConfig) -> bool:
 
 
 def disk_needed(job: Job, images: int, epochs: int) -> int:
-    """Bytes of the run directory if everything were kept: shards, a model an epoch and two full checkpoints, ledger."""
+    """Bytes of the run directory if everything were kept: shards, a model an epoch, ledger, and three full checkpoints,
+    one of them in the midst of an epoch."""
     shards = sum(shard.size for shard in job.index.shards)
     state = checkpoint.model_state(job.setup.network, job.state.theta)
     model = sum(x.numel() * x.element_size() for x in state.values())
     # The ledger and manifest of an epoch measured 20 to 40 bytes an example, names included.
-    return shards + model * (epochs + 4) + 40 * images * epochs
-
-
-def _timed_steps(job: Job, rows: Ints, batch: int, deadline: float) -> tuple[list[float], int]:
-    """Seconds of each timed step, and the images trained on; the first step counts only where there are no others."""
-    job = replace(job, state=engine.begin(job.setup, job.state.method))
-    some = job.images.order(rows, job.config.seed, 1)[: batch * (STEPS + 1)]
-    visit = torch.zeros(len(some), dtype=torch.int64, device=job.setup.device)
-    at = torch.from_numpy(np.sort(some)).to(job.setup.device)
-    job.state.method.begin_epoch(at, visit, 1)
-    marks: list[float] = []
-    warmed = replace(job.config, belief=replace(job.config.belief, warmup=0))
-    setup = replace(job.setup, config=warmed)
-    batches = _marked(job.images.batches(some, batch), marks, setup.device, deadline)
-    try:
-        totals, _ = engine.train_epoch(setup, job.state, 1, batches)
-    except torch.cuda.OutOfMemoryError as error:
-        raise CurateError(f"CUDA out of memory at --batch {batch}; try --batch {max(2, batch // 2)}") from error
-    seconds = np.diff(marks).tolist()
-    return (seconds[1:] if len(seconds) > FEWEST else seconds), totals.images
-
-
-def _marked(batches: Iterable[Pixels], marks: list[float], device: torch.device, deadline: float) -> Iterator[Pixels]:
-    """The batches, until the deadline but for the first `FEWEST`; when each was asked for goes to ``marks``."""
-    for batch in batches:
-        _mark(marks, device)
-        if len(marks) > FEWEST and marks[-1] > deadline:
-            return
-        yield batch
-    _mark(marks, device)
-
-
-def _mark(marks: list[float], device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    marks.append(time.perf_counter())
+    return shards + model * (epochs + 7) + 40 * images * epochs
 
 
 def _episode(job: Job) -> str:

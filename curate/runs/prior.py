@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -18,9 +19,9 @@ import pyarrow as pa
 
 from curate.config.catalogue import SELECTORS
 from curate.errors import CurateError, NothingLeft
-from curate.ledger import ledger, manifest, pruner
+from curate.ledger import facts, ledger, manifest, pruner
 from curate.methods.base import Informed, Summary
-from curate.progress import Progress
+from curate.progress import NullProgress, Progress
 from curate.runs import reshard, scored
 from curate.runs.epoch import fewest_kept, refuse_undecodable
 from curate.runs.features import BATCH
@@ -30,6 +31,11 @@ from curate.selection import base, feature_files
 from curate.types import Beliefs, Codes, Mask, Prior, Stamp
 
 Facts = dict[str, float]
+
+#: Steps an epoch below which there is little to learn weights from.
+FEW_STEPS = 10
+#: Rows of a store beyond which a dry run does not ask what the prior keeps.
+LARGE = 100_000
 
 
 def named(job: Job) -> Job:
@@ -61,8 +67,8 @@ def begin(job: Job, out: Path, run_id: str, progress: Progress) -> None:
         CurateError, ShardError: the store, the target or the file cannot be read.
     """
     if not _is_written(out):
-        prior, error, facts = _prior(job, out, progress)
-        _write(job, out, run_id, _weights(job, prior), error, facts)
+        prior, error, found = _prior(job, scored.places_of(job.config, job.index, out), progress)
+        _write(job, out, run_id, _weights(job, prior), error, found)
     table = ledger.read_epoch(out, 0)
     held = ledger.beliefs_of(table)
     cast(Informed, job.state.method).take_up(Summary(held.mean, held.a, held.b))
@@ -74,8 +80,9 @@ def begin(job: Job, out: Path, run_id: str, progress: Progress) -> None:
 def in_words(job: Job, out: Path) -> str:
     """What epoch 0 came to, a line for people."""
     kept, origin = manifest.read(manifest.path_of(out, 0))
-    facts = "".join(f", {name} {value:.4g}" for name, value in ledger.facts_of(out, 0).items() if name != "kept")
-    return f"prior {job.config.belief.prior}: {len(kept):,} of {origin.examples_in:,} kept before epoch 1{facts}"
+    found = facts.in_words(ledger.facts_of(out, 0))
+    before = f"prior {job.config.belief.prior}: {len(kept):,} of {origin.examples_in:,} kept before epoch 1"
+    return f"{before}; {found}" if found else before
 
 
 def seconds_before(job: Job, out: Path) -> float:
@@ -101,13 +108,47 @@ def seconds_before(job: Job, out: Path) -> float:
     return (calibrated - begun) + seconds * len(rows) / len(first.pixels)
 
 
-def _prior(job: Job, out: Path, progress: Progress) -> tuple[Prior, Codes, Facts]:
-    """What is known of all rows, which of them do not decode as far as was seen, and what was found out besides."""
+def kept_before(job: Job, out: Path, scratch: Path) -> int | None:
+    """How many images epoch 0 will leave to train on; None where there is no prior, or the store is too large for a
+    look at it.
+
+    Args:
+        scratch: a folder for features that are nowhere yet, which are computed then.
+
+    Raises:
+        As `begin`.
+    """
+    if job.config.belief.prior == "uniform" or len(job.index) > LARGE:
+        return None
+    source = scored.source_of(job.config, job.index)
+    places = scored.places_of(job.config, job.index, out)
+    held = [at for at in places if source.given or not feature_files.missing(source.folder(job.index, at), job.index)]
+    prior, error, _ = _prior(job, held or [scratch], NullProgress())
+    return int(_judged(job, _weights(job, prior), error)[1].sum())
+
+
+def few_left(job: Job) -> str:
+    """A word where what the prior leaves is hardly enough to learn weights from; else nothing."""
+    config, left = job.config, len(trainable(job.examples))
+    steps = -(-left // config.train.batch)
+    if steps >= FEW_STEPS:
+        return ""
+    return (
+        f"{left:,} images are left to weigh, {steps} steps an epoch: too few to learn much from, so what is kept is "
+        "mostly what the prior keeps; `--prior uniform` in a new --out weighs the whole store"
+    )
+
+
+def _prior(job: Job, places: Sequence[Path], progress: Progress) -> tuple[Prior, Codes, Facts]:
+    """What is known of all rows, which of them do not decode as far as was seen, and what was found out besides.
+
+    Args:
+        places: as of `curate.runs.features.of_store`.
+    """
     if job.config.belief.prior not in SELECTORS:
         return _given(job), job.examples.error, {}
     assert job.target is not None  # a method that learns has one
     source = scored.source_of(job.config, job.index)
-    places = scored.places_of(job.config, job.index, out)
     store, target = scored.features_of(source, job.index, job.target, places, progress)
     choose: base.Selector = SELECTORS[job.config.belief.prior]
     scores = choose(store.values, target, job.config.seed)
@@ -134,10 +175,8 @@ def _weights(job: Job, prior: Prior) -> Summary:
 def _write(job: Job, out: Path, run_id: str, weights: Summary, error: Codes, facts: Facts) -> None:
     """Judge all rows, visited or not, and publish ledger and manifest, in this order."""
     config, n = job.config, len(job.index)
-    visits = np.zeros(n, np.int32)
-    beliefs = Beliefs(np.arange(n, dtype=np.int64), weights.mean, visits, error, weights.a, weights.b)
     lam, rho = config.prune.lam, config.prune.rho
-    usable = pruner.keep(pruner.informed(beliefs), lam, rho)
+    beliefs, usable = _judged(job, weights, error)
     kept = usable | reshard.kept_undecodable(config, error)
     stamp = Stamp(run_id, config.method, 0, config.seed, lam, rho, config.belief.eta)
     names = job.index.table.select(["shard", "key"])
@@ -148,6 +187,13 @@ def _write(job: Job, out: Path, run_id: str, weights: Summary, error: Codes, fac
     rows = np.flatnonzero(kept).astype(np.int64)
     origin = manifest.Origin(pruner.rule_in_words(beliefs, lam, rho), n, digest, stamp)
     manifest.write(manifest.path_of(out, 0), names.take(pa.array(rows)), rows, origin)
+
+
+def _judged(job: Job, weights: Summary, error: Codes) -> tuple[Beliefs, Mask]:
+    """What is believed of all rows, and which of them decode and are kept."""
+    n, rule = len(job.index), job.config.prune
+    beliefs = Beliefs(np.arange(n, dtype=np.int64), weights.mean, np.zeros(n, np.int32), error, weights.a, weights.b)
+    return beliefs, pruner.keep(pruner.informed(beliefs), rule.lam, rule.rho)
 
 
 def _refuse_too_few(job: Job, usable: Mask, error: Codes) -> None:

@@ -14,7 +14,7 @@ import toyset
 from curate.config.defaults import resolve
 from curate.config.resolved import ready
 from curate.config.schema import from_options
-from curate.runs import cheaper, dry_run
+from curate.runs import cheaper, dry_run, step_times
 from curate.runs.cheaper import COUNTED, MEASURED, MODELLED, savings, smaller_networks
 
 
@@ -27,18 +27,20 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_hours_are_an_interval_of_the_timed_steps(options: dict[str, Any], tmp_path: Path) -> None:
     found = dry_run.dry_run(from_options(options), tmp_path / "dry")
-    assert (found.steps, found.timed_steps) == (12 * 40, dry_run.STEPS)
+    assert (found.steps, found.timed_steps) == (12 * 40, step_times.STEPS)
     assert 0 < found.hours_low <= found.hours <= found.hours_high
     assert found.hours == found.seconds_per_step * found.steps / 3600
     assert found.cheaper == []  # it takes seconds
     assert "by the fastest and slowest of 5 steps" in found.text()
 
 
-def test_past_its_time_it_stops_after_two_steps(
+def test_past_its_time_it_stops_and_says_what_was_timed(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dry_run, "STEPS_FOR", 0.0)
-    assert dry_run.dry_run(from_options(options), tmp_path / "dry").timed_steps == 2
+    found = dry_run.dry_run(from_options(options), tmp_path / "dry")
+    assert found.timed_steps == 1
+    assert ", by a step of 2 images in " in found.text()
 
 
 def test_a_long_run_names_what_is_cheaper(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 import tarfile
 
 import numpy as np
@@ -365,6 +366,40 @@ def test_a_dry_run_counts_the_features(data, tmp_path):
     assert any(note.startswith("before the first epoch the store is read once for features") for note in new.notes)
     assert new.hours * 3600 > new.steps * new.seconds_per_step
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_counts_what_the_prior_keeps(data, tmp_path, monkeypatch):
+    """Where features are there, or cheap; else it says that it cannot. The run that follows keeps as many."""
+    asked = {name: value for name, value in OPTIONS.items() if name != "rewrite"}
+    configured = toyset.config(data / "store", data / "target", **asked)
+    found = dry_run(configured, tmp_path / "run")
+    toyset.run_on(data, tmp_path / "run", **asked)
+    assert found.kept == len(toyset.manifest(tmp_path / "run", 0)) < found.images
+    assert found.steps == -(-found.kept // configured.train.batch) * found.epochs
+    assert f"{found.images} images, of which the prior keeps {found.kept}, " in found.text()
+    new = toyset.config(data / "store", data / "target", **asked | {"nets": 2})
+    cheap = dry_run(new, tmp_path / "other")
+    assert 0 < cheap.kept < cheap.images
+    monkeypatch.setattr(sys.modules["curate.runs.dry_run"], "PRIOR_FOR", 0.0)
+    unknown = dry_run(new, tmp_path / "other")
+    assert unknown.kept is None
+    assert any("how many images the prior keeps is known once" in note for note in unknown.notes)
+    assert not (tmp_path / "other").exists()
+
+
+def test_few_images_left_to_weigh_are_told(data, tmp_path):
+    heard = Heard()
+    toyset.run_on(data, tmp_path / "run", heard, **OPTIONS)
+    kept, steps = len(toyset.manifest(tmp_path / "run", 0)), -(-len(toyset.manifest(tmp_path / "run", 0)) // 16)
+    assert any(note.startswith(f"{kept} images are left to weigh, {steps} steps an epoch") for note in heard.notes)
+
+
+class Heard(NullProgress):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
 
 
 def test_the_default_may_become_the_classifier(data, monkeypatch, tmp_path):
