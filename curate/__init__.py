@@ -57,6 +57,7 @@ __all__ = [
     "export",
     "features",
     "ledger_summary",
+    "manifest_of",
     "open_run",
     "pack",
     "pretrain",

@@ -25,8 +25,8 @@ from curate.config.catalogue import (
 from curate.config.defaults import paper as paper_mode
 from curate.config.defaults import usual
 from curate.config.packers import PACKERS, PackerSpec, PackReport
-from curate.config.schema import RunConfig, from_options, read_options, recorded
-from curate.errors import Misuse
+from curate.config.schema import RunConfig, from_options, read_options
+from curate.errors import CurateError, Misuse
 from curate.runs.inputs import check_inputs
 from shards.errors import Error
 
@@ -193,6 +193,31 @@ def prune(
     from curate.ledger import reprune
 
     return reprune.judge_again(_path(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
+
+
+def manifest_of(run: Run | PathLike) -> Path:
+    """The last manifest of a run; of one that still trains, that of the last epoch which is done.
+
+    Args:
+        run: a run, or a manifest, which is returned as it is.
+
+    Raises:
+        CurateError: the folder is no run, or has no manifest yet.
+
+    >>> manifest_of("run")        # doctest: +SKIP
+    PosixPath('run/manifests/epoch=0012.parquet')
+    """
+    at = _path(run)
+    if not at.is_dir():
+        return at
+    from curate.ledger import ledger, manifest
+    from curate.runs.provenance import read_run
+
+    read_run(at)
+    found = [path for epoch in ledger.epochs(at) if (path := manifest.path_of(at, epoch)).is_file()]
+    if not found:
+        raise CurateError(f"{at}: no epoch of it is done, so it has no manifest; let the run go on")
+    return found[-1]
 
 
 def prune_grid(run: Run | PathLike) -> Grid:
@@ -730,16 +755,13 @@ def configured(
         chosen = {**_papers_meta_loss(chosen.get("target")), **chosen, **fixed}
     else:
         unsaid = usual(chosen)
-        chosen |= begun(out, unsaid) if out is not None and (out / "run.json").exists() else unsaid
+        if out is not None and (out / "run.json").exists():
+            from curate.runs.provenance import held_by
+
+            held = held_by(out)
+            unsaid = {name: held[name] for name in unsaid if name in held}
+        chosen |= unsaid
     return from_options(chosen)
-
-
-def begun(out: Path, unsaid: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run in ``out`` has for these options."""
-    from curate.runs.provenance import read_run
-
-    held = recorded(read_run(out)["configuration"])
-    return {name: held[name] for name in unsaid if name in held}
 
 
 def _papers_meta_loss(target: str | None) -> dict[str, str]:

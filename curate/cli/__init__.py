@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -46,6 +47,8 @@ VERBS = {
     "completion": "Print what makes a shell complete these commands.",
 }
 
+#: When the command began, but for what Python itself took.
+_BEGUN = time.monotonic()
 STOPPED = "stopped; the same command goes on where it can, and starts again where it cannot"
 
 
@@ -96,6 +99,7 @@ def curate(quiet: bool, verbose: bool, log_file: Path | None) -> None:
 
     `curate VERB --help` has its options; CURATE_VERB_OPTION in the environment gives one, such as CURATE_RUN_DEVICE.
     """
+    click.get_current_context().meta["curate.begun"] = _BEGUN
     console.set_up(quiet=quiet, verbose=verbose, log_file=log_file)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from curate.cli.options import COUNT, EPOCHS, PROCESSES, SEED, OutPath, given, json_option, print_result, talk
+from curate.cli.options import COUNT, EPOCHS, PROCESSES, SEED, OutPath, given, json_option, print_result, remark, talk
 from curate.errors import Misuse
 
 TAP_HELP = (
@@ -65,6 +66,9 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: Any) -> None:
     """Score the features of a run or a pre-training on a labelled target.
 
+    The network of every epoch is scored by val, and the best of them by test; `--epoch N` scores one alone. With few
+    labels it is the last one.
+
     \b
     Example:
       curate evaluate net --target target
@@ -87,9 +91,25 @@ def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: An
 
     with epoch_bar("fine-tuning" if protocol == "finetune" else "logistic") as tell:
         found = api.evaluate(
-            run, target, protocol="finetune" if protocol == "finetune" else "logistic", progress=tell, **given(asked)
+            run,
+            target,
+            protocol="finetune" if protocol == "finetune" else "logistic",
+            progress=tell if protocol == "finetune" else saying_why(tell),
+            **given(asked),
         )
     print_score(found, as_json)
+
+
+def saying_why(tell: Callable[[str, int, int], None]) -> Callable[[str, int, int], None]:
+    """As ``tell``, which shows the epochs that are scored; where there are several it is said once why, and what else
+    could be."""
+
+    def told(what: str, done: int, total: int) -> None:
+        if done == 1 and total > 1:
+            remark(f"each of {total} epochs is scored by val, for the best; --epoch N scores one alone")
+        tell(what, done, total)
+
+    return told
 
 
 def words_of(text: str | None) -> list[str]:
@@ -146,7 +166,8 @@ def print_score(found: Any, as_json: bool) -> None:
         return
     for split, reasons in found.left_out.items():
         talk(f"target {split}: left out {', '.join(f'{n} {reason}' for reason, n in reasons.items())}")
-    text += f" at epoch {found.epoch} ({found.features} features at {found.tap}, {found.classes} classes)"
+    among = f", the best of {len(found.val_by_epoch)} by val" if len(found.val_by_epoch) > 1 else ""
+    text += f" at epoch {found.epoch}{among} ({found.features} features at {found.tap}, {found.classes} classes)"
     print_result(found, as_json, text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import allow_pipe_option, json_option, n_workers, talk, workers_option
+from curate.cli.options import allow_pipe_option, counted, json_option, n_workers, talk, workers_option
 from curate.errors import CurateError
 
 #: Faults printed one by one; the report file has them all.
@@ -69,7 +69,8 @@ def index(
         click.echo(json.dumps(report.record(), indent=2))
     else:
         images = ", ".join(f"{n:,} {extension}" for extension, n in report.images.items()) or "none"
-        click.echo(f"{report.shards:,} shards, {report.samples:,} samples, {report.bytes:,} bytes; images: {images}")
+        held = f"{counted(report.shards, 'shard')}, {counted(report.samples, 'sample')}"
+        click.echo(f"{held}, {report.bytes:,} bytes; images: {images}")
         click.echo(f"faults: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}")
         if report.passed_over.text():
             click.echo(f"passed over: {report.passed_over.text()}")

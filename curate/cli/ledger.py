@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from curate.cli.options import json_option
+from curate.cli.options import json_option, remark
 
 
 @click.command()
@@ -35,6 +35,7 @@ def ledger(run: Path, final: bool, by: Literal["epoch", "domain"], as_json: bool
     if as_json:
         click.echo(json.dumps(lines, indent=2))
         return
+    remark("live: images that the epoch began with; share: of these; E[w]: mean of their expected weights, 0 to 1")
     head = f"{'epoch':>5} {'live':>10} {'kept':>10} {'share':>6} {'E[w]':>6} {'undecodable':>11}"
     click.echo(head + "  domain" * (by == "domain"))
     for line in lines:

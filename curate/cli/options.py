@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import types
 import typing
 from collections.abc import Callable, Collection
@@ -13,10 +14,13 @@ from typing import Any, TypeVar
 import click
 
 from curate import console
+from curate.config.catalogue import PRETEXTS
 from shards.member_names import is_utf8
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+#: Under which a command's context has the moment when it began.
+BEGUN = "curate.begun"
 #: What a seed may be in a run (`curate.config.defaults`), and so everywhere.
 SEED = click.IntRange(0, 2**63 - 1)
 #: Passes over a store: a ledger counts them in 16 bits.
@@ -104,12 +108,13 @@ paper_option = click.option(
 data_option = click.option("--json", "as_json", is_flag=True, cls=ELSEWHERE, help=JSON_HELP)
 
 
-def options_of(*kinds: type, first: Collection[str] = ()) -> Callable[[Command], Command]:
+def options_of(*kinds: type, first: Collection[str] = (), usual: bool = False) -> Callable[[Command], Command]:
     """One option for every field of the dataclasses; what is not given comes as None.
 
     Args:
         kinds: the dataclasses, in the order of the help; each is a section of it.
         first: options that stand in the help's first section.
+        usual: the verb takes the usual options (`curate.config.defaults.usual`); the paper's defaults stand behind.
     """
 
     def decorate(command: Command) -> Command:
@@ -119,7 +124,7 @@ def options_of(*kinds: type, first: Collection[str] = ()) -> Callable[[Command],
                 if "help" in item.metadata:
                     heading = (kind.__doc__ or "").partition(". ")[0].splitlines()[0].rstrip(".")
                     section = "Options" if item.name in first else heading
-                    command = _option(item, hints[item.name], section)(command)
+                    command = _option(item, hints[item.name], section, usual)(command)
         return command
 
     return decorate
@@ -138,6 +143,26 @@ def print_result(result: Any, as_json: bool, text: str) -> None:
     click.echo(text)
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things, of which one is no plural.
+
+    >>> counted(1, "shard"), counted(2000, "epoch")
+    ('1 shard', '2,000 epochs')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def waited() -> float:
+    """Seconds since the command began: what somebody waited for it, the loading of libraries included."""
+    begun: float = click.get_current_context().find_root().meta.get(BEGUN, time.monotonic())
+    return time.monotonic() - begun
+
+
+def remark(text: str) -> None:
+    """A line on stderr that explains, for people who have not asked for quiet."""
+    console.note(f"note: {text}")
+
+
 def talk(text: str) -> None:
     """A line for people on stderr; what a name may hold besides letters, line ends among it, is escaped."""
     console.warning("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text))
@@ -150,23 +175,36 @@ def n_workers(workers: int | None) -> int:
     return parallel.default_workers() if workers is None else workers
 
 
-def _option(item: Field[Any], hint: Any, section: str) -> Callable[[Command], Command]:
-    from curate.config.defaults import by_pretext  # only the verbs that have such options pay for it
+def _option(item: Field[Any], hint: Any, section: str, usual: bool) -> Callable[[Command], Command]:
+    from curate.config.defaults import by_pretext, usual_by_pretext  # only the verbs that have such options pay for it
 
     name = "--" + item.name.replace("_", "-")
     text = item.metadata["help"].rstrip(".")
     default = item.default if item.default is not MISSING else None
     kind, is_flag = _kind(item, hint)
-    if default not in (None, ""):
-        shown = default if not isinstance(default, bool) else ("on" if default else "off")
-        text += f" [default: {shown}]"
-    elif by_pretext(item.name):
-        values = {pretext: "none" if value == () else value for pretext, value in by_pretext(item.name).items()}
-        text += f" [default: {', '.join(f'{value} for {pretext}' for pretext, value in values.items())}]"
+    papers = in_words(by_pretext(item.name) if default in (None, "") else dict.fromkeys(PRETEXTS, default))
+    taken = in_words(usual_by_pretext(item.name, default)) if usual else papers
+    if taken:
+        text += f" [default: {taken}" + (f"; --paper: {papers}" if papers not in ("", taken) else "") + "]"
     of_section = in_section(section)
     if is_flag:
         return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")
     return click.option(name, item.name, cls=of_section, type=kind, default=None, help=f"{text}.")
+
+
+def in_words(by_pretext: dict[str, Any]) -> str:
+    """The value of an option for each pretext; the one value, where all have it.
+
+    >>> in_words({"rotation": 35, "reconstruction": 100, "simclr": 35}), in_words({"rotation": 0, "simclr": False})
+    ('35 for rotation and simclr, 100 for reconstruction', '0 for rotation, off for simclr')
+    """
+    whose: dict[str, list[str]] = {}
+    for pretext, value in by_pretext.items():
+        word = {True: "on", False: "off"}[value] if isinstance(value, bool) else "none" if value == () else str(value)
+        whose.setdefault(word, []).append(pretext)
+    if len(whose) == 1 and len(by_pretext) == len(PRETEXTS):
+        return next(iter(whose))
+    return ", ".join(f"{word} for {' and '.join(pretexts)}" for word, pretexts in whose.items())
 
 
 def _kind(item: Field[Any], hint: Any) -> tuple[Any, bool]:

@@ -10,6 +10,7 @@ import click
 from curate.cli.options import (
     COUNT,
     SectionedCommand,
+    counted,
     given,
     json_option,
     options_of,
@@ -17,6 +18,7 @@ from curate.cli.options import (
     print_result,
     seed_option,
     store_option,
+    waited,
 )
 from curate.config.catalogue import PRETEXTS
 from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, TrainConfig
@@ -43,5 +45,6 @@ def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options:
     from curate.progress import Bar
 
     summary = api.pretrain(store, out=out, steps=steps, progress=Bar("pretrain"), **given(options)).summary
-    text = f"{summary.images:,} images, {summary.epochs} epochs, {summary.steps:,} steps, {summary.seconds:.0f} s"
+    text = f"{counted(summary.images, 'image')}, {counted(summary.epochs, 'epoch')}, {counted(summary.steps, 'step')}"
+    text += f", {summary.seconds:.0f} s of training; {waited():.0f} s in this call"
     print_result(summary, as_json, f"{text}\ncheckpoints {out}/checkpoints")

@@ -9,6 +9,7 @@ import click
 from curate.cli.options import (
     COUNT,
     allow_pipe_option,
+    counted,
     json_option,
     n_workers,
     out_option,
@@ -20,7 +21,9 @@ from curate.cli.options import (
 
 @click.command()
 @store_option()
-@click.option("--manifest", type=click.Path(path_type=Path), required=True, help="Parquet with shard and key.")
+@click.option(
+    "--manifest", type=click.Path(path_type=Path), required=True, help="Parquet with shard and key; or a run: its last."
+)
 @out_option("The folder of curated shards.")
 @click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
@@ -45,18 +48,20 @@ def rewrite(
 
     \b
     Example:
+      curate rewrite --store store --manifest run --out curated
       curate rewrite --store store --manifest run/manifests/epoch=0012.parquet --out curated
       curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
     """
+    from curate.api import manifest_of
     from curate.progress import shard_bar
     from shards import api
 
-    processes = max(1, n_workers(workers))
+    processes, chosen = max(1, n_workers(workers)), manifest_of(manifest)
     index = api.open_index(store, index=index_file, workers=processes, allow_pipe=allow_pipe)
     with shard_bar("rewriting"):
         summary = api.rewrite(
             index,
-            manifest,
+            chosen,
             out,
             shard_size=shard_size,
             rename=rename == "prefix",
@@ -64,4 +69,6 @@ def rewrite(
             workers=processes,
         )
     counts = ", ".join(f"{n:,} {name}" for name, n in summary.counts.items() if n)
-    print_result(summary, as_json, f"{summary.shards} shards, {summary.bytes:,} bytes ({counts})\nshards {out}")
+    print_result(
+        summary, as_json, f"{counted(summary.shards, 'shard')}, {summary.bytes:,} bytes ({counts})\nshards {out}"
+    )

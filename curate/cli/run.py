@@ -10,11 +10,13 @@ import click
 from curate.cli.options import (
     SectionedCommand,
     config_option,
+    counted,
     data_option,
     options_of,
     out_option,
     paper_option,
     print_result,
+    waited,
 )
 from curate.config.schema import GROUPS, RunConfig
 
@@ -34,12 +36,12 @@ TOPICS = ("train", "prune", "output", "machine", "belief", "meta", "selection", 
 @config_option
 @paper_option
 @data_option
-@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=("method",))
+@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=("method",), usual=True)
 def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Weigh every image of a store by a target, prune, and rewrite what is kept.
 
-    A run without options takes what two cores do in minutes, by a classifier's prior; `curate config --store STORE
-    --target TARGET` prints it. Where the two differ, the defaults named below are those of --paper.
+    A run without options takes what two cores do in minutes, by a classifier's prior: the defaults named below, and
+    behind them those of --paper, where these differ. `curate config --store STORE --target TARGET` prints them all.
 
     \b
     Example:
@@ -60,9 +62,10 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
     print_result(
         summary,
         as_json,
-        f"kept {summary.kept:,} of {summary.examples:,} images {_by(summary)}, {summary.seconds:.0f} s\n"
+        f"kept {summary.kept:,} of {summary.examples:,} images {_by(summary)}, {waited():.0f} s\n"
         f"weights   {summary.run}/weights.parquet\n"
         f"ledger    {summary.run}/ledger\n"
+        f"manifest  {summary.manifest}\n"
         f"shards    {summary.curated}",
     )
     return 0
@@ -70,8 +73,10 @@ def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: boo
 
 def _by(summary: RunSummary) -> str:
     """What the choice rests on."""
+    from curate.ledger.facts import in_words as facts_in_words
+
     if summary.epochs:
         first = f", {int(summary.facts['kept']):,} before the first" if summary.facts else ""
-        return f"after {summary.epochs} epochs{first}"
-    facts = ", ".join(f"{name} {value:.4g}" for name, value in summary.facts.items() if name != "kept")
+        return f"after {counted(summary.epochs, 'epoch')}{first}"
+    facts = facts_in_words(summary.facts)
     return f"without training{f' ({facts})' if facts else ''}"

@@ -80,6 +80,20 @@ def by_pretext(name: str) -> dict[str, Any]:
     return {pretext: options[name] for pretext, options in found.items() if name in options}
 
 
+def usual_by_pretext(name: str, default: Any) -> dict[str, Any]:
+    """What `curate run` takes for an option where nothing is said, for each pretext; nothing where it says nothing.
+
+    Args:
+        default: the option's own.
+
+    >>> usual_by_pretext("epochs", None), usual_by_pretext("momentum", None)["rotation"]
+    ({'rotation': 10, 'reconstruction': 100, 'simclr': 10}, 0.9)
+    """
+    found = {pretext: _defaults(PRETEXTS.spec(pretext)) | usual({"pretext": pretext}) for pretext in PRETEXTS}
+    values = {pretext: options.get(name, default) for pretext, options in found.items()}
+    return {pretext: value for pretext, value in values.items() if value not in (None, "")}
+
+
 def resolve(config: RunConfig, labelled: bool) -> ResolvedConfig:
     """Fill in every default that depends on the pretext, the method or the target, and check the whole.
 

@@ -141,7 +141,7 @@ class BeliefConfig:
     warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
     prior: str | None = option(
         None,
-        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (default: uniform).",
+        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (--paper: uniform).",
         later=True,
         before="uniform",
     )

@@ -7,6 +7,7 @@ from importlib import metadata, resources
 from typing import Any
 
 from curate.errors import CurateError
+from curate.ledger import facts
 from curate.reporting import charts, words
 from curate.reporting.commands import commands
 from curate.reporting.content import Content
@@ -48,7 +49,7 @@ def render(content: Content, numbers: dict[str, Any]) -> str:
         title=words.title(reading.method),
         measure=words.measure(reading),
         rule=None if judged is None else words.rule(reading, judged),
-        facts=[] if judged is None else words.facts(judged.facts),
+        facts=[] if judged is None else facts.explained(judged.facts),
         drawings={name: Markup(drawing) for name, drawing in drawings.items()},
         epochs=_epochs(reading),
         stages=_stages(reading.seconds),

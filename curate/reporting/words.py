@@ -81,19 +81,3 @@ def _whose(options: dict[str, Any]) -> str:
     if options.get("method") == "classifier":
         return ", the cut at which the classifier's own estimate of F1 is best"
     return ", by the method's own rule"
-
-
-#: What a selector finds out: its name for people, what it means, and how it is shown.
-FACTS = {
-    "pi": ("like the target", "images of the store, as the classifier estimates", "{:,.0f}"),
-    "purity": ("purity", "share of the kept that is like the target, estimated", "{:.1%}"),
-    "auroc": ("AUROC", "how well held-out target images are told from the store; 0.5 is chance", "{:.4f}"),
-    "kept": ("kept", "images", "{:,.0f}"),
-    "rounds": ("rounds", "of the core set", "{:,.0f}"),
-}
-
-
-def facts(found: dict[str, float]) -> list[tuple[str, str, str]]:
-    """Name, value and meaning of what a selector found out; a fact that is not known here goes by its name."""
-    known = {name: FACTS.get(name, (name, "", "{:.4g}")) for name in found if name != "kept"}
-    return [(label, form.format(found[name]), meaning) for name, (label, meaning, form) in known.items()]

@@ -120,6 +120,16 @@ def read_config(run: Path) -> ReadyConfig:
     return config_of(read_run(run), run)
 
 
+def held_by(run: Path) -> dict[str, Any]:
+    """The options that the run in a folder has, those that are younger than it as every run had them then; none where
+    there is no run. What goes on in the folder takes from here what nobody said.
+
+    Raises:
+        CurateError: as `read_run`.
+    """
+    return recorded(read_run(run)["configuration"]) if (run / "run.json").exists() else {}
+
+
 def config_of(record: dict[str, Any], run: Path) -> ReadyConfig:
     """As `read_config`, from what `read_run` returned."""
     config = _resolved_of(record, run)

@@ -43,6 +43,7 @@ class RunSummary:
         epochs: trained in all.
         seconds: of this call.
         curated: the folder of curated shards.
+        manifest: the last one, which they are made of.
         facts: what a selector found out, in place of training or before it.
     """
 
@@ -54,6 +55,7 @@ class RunSummary:
     seconds: float
     curated: str
     facts: dict[str, float] = field(default_factory=dict)
+    manifest: str = ""
 
 
 def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSummary:
@@ -79,7 +81,8 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
         if config.method in SELECTORS:
             done = select(config, out, progress)
             seconds, curated = round(time.perf_counter() - started, 3), str(out / "curated")
-            return RunSummary(str(out), done.run_id, done.examples, done.kept, 0, seconds, curated, done.facts)
+            last = str(manifest.path_of(out, 1))
+            return RunSummary(str(out), done.run_id, done.examples, done.kept, 0, seconds, curated, done.facts, last)
         return _run(config, out, progress, started)
 
 
@@ -94,6 +97,8 @@ def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> Ru
         if not done:
             prior.begin(job, out, run_id, progress)
         progress.note(prior.in_words(job, out))
+        if few := prior.few_left(job):
+            progress.note(few)
     progress.begin(last, done)
     with progress:
         for epoch in range(done + 1, last + 1):
@@ -106,7 +111,8 @@ def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> Ru
         )
     kept, seconds = int(job.examples.kept.sum()), round(time.perf_counter() - started, 3)
     facts = ledger.facts_of(out, 0) if informed else {}
-    return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"), facts)
+    made_of = str(manifest.path_of(out, last))
+    return RunSummary(str(out), run_id, len(job.index), kept, last, seconds, str(out / "curated"), facts, made_of)
 
 
 def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) -> None:

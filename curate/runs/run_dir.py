@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from curate.config.schema import RunConfig, recorded
+from curate.config.schema import RunConfig
 from curate.data.decode import Pixels
 from curate.errors import CurateError, Misuse
 from curate.ledger import ledger, manifest
@@ -46,9 +46,9 @@ def continued(config: RunConfig, out: Path) -> RunConfig:
     Without --lr-drops these follow from the number of epochs; in a run that is extended, other ones would be wrong for
     the epochs that are done.
     """
-    if not (out / "run.json").exists():
+    held = provenance.held_by(out)
+    if not held:
         return config
-    held = recorded(provenance.read_run(out)["configuration"])
     if config.belief.prior is None and config.method == held.get("method"):
         config = replace(config, belief=replace(config.belief, prior=held["prior"]))
     drops, epochs = config.train.lr_drops, config.train.epochs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -116,6 +118,47 @@ def test_run_prints_the_summary_on_stdout_and_talks_on_stderr(world):
     assert "img/s" not in out
 
 
+def test_run_says_where_its_manifest_is_and_how_long_it_took(world):
+    folder, _, out, _ = world
+    assert f"manifest  {folder / 'run' / 'manifests' / 'epoch=0002.parquet'}\n" in out
+    waited = float(re.search(r"after 2 epochs, (\d+) s", out)[1])
+    assert waited >= 0
+
+
+def test_rewrite_takes_a_run(world, tmp_path):
+    """Its last manifest; of what is no run, an error."""
+    folder = world[0]
+    store = ("--store", folder / "store", "--out", tmp_path / "out")
+    _, _ = curate("rewrite", *store, "--manifest", folder / "run")
+    kept = len(pq.read_table(folder / "run" / "manifests" / "epoch=0002.parquet"))
+    assert len(pq.read_table(tmp_path / "out" / "manifest.parquet")) == kept
+    _, err = curate("rewrite", *store, "--manifest", folder / "store", code=1)
+    assert "no run.json in it" in err
+    (tmp_path / "begun").mkdir()
+    shutil.copy(folder / "run" / "run.json", tmp_path / "begun")
+    _, err = curate("rewrite", *store, "--manifest", tmp_path / "begun", code=1)
+    assert "no epoch of it is done" in err
+
+
+def test_one_is_no_plural(tmp_path):
+    toyset.make_store(tmp_path / "store", 3)
+    out, _ = curate("index", tmp_path / "store")
+    assert out.startswith("1 shard, 3 samples, ")
+
+
+def test_help_of_run_has_the_defaults_of_a_run():
+    """The usual ones first, as `curate config` prints them; a pre-training takes those of its pretext."""
+    helped = " ".join(curate("run", "--help")[0].split())
+    assert (
+        "Passes over what is kept [default: 10 for rotation and simclr, 100 for reconstruction; --paper: 35 for"
+        in helped
+    )
+    assert "Learning rate [default: 0.01 for rotation and simclr, 0.0001 for reconstruction; --paper: 0.1" in helped
+    assert "[default: classifier]" in helped
+    assert "SGD momentum [default: 0.9 for rotation and simclr, 0.0 for reconstruction]" in helped
+    assert "[default: 35 for rotation and simclr, 100 for" in " ".join(curate("pretrain", "--help")[0].split())
+
+
 def test_the_same_command_again_goes_on_and_another_is_refused(world):
     """A finished run answers again; changed options are exit 1, both values shown."""
     folder, options, *_ = world
@@ -146,7 +189,9 @@ def test_config_file_in_toml_and_options_over_it(world, tmp_path):
 def test_ledger_table_and_json(world):
     """A line an epoch, for people and for programs."""
     folder, *_ = world
-    assert len(curate("ledger", folder / "run")[0].splitlines()) == 3
+    out, err = curate("ledger", folder / "run")
+    assert len(out.splitlines()) == 3
+    assert "E[w]: mean of their expected weights" in err
     assert [line["epoch"] for line in json.loads(curate("ledger", folder / "run", "--json")[0])] == [1, 2]
 
 
@@ -282,6 +327,12 @@ def test_pack_pretrain_evaluate(world, tmp_path):
     found = json.loads(out)
     assert found["classes"] == 3
     assert 0 <= found["test_accuracy"] <= 1
+    out, err = curate("evaluate", tmp_path / "net", "--target", tmp_path / "t", "--device", "cpu")
+    assert "note: each of 2 epochs is scored by val, for the best; --epoch N scores one alone" in err
+    assert ", the best of 2 by val (" in out
+    out, err = curate("evaluate", tmp_path / "net", "--target", tmp_path / "t", "--device", "cpu", "--epoch", 2)
+    assert "at epoch 2 (" in out
+    assert "is scored by val" not in err
     _, err = curate("evaluate", tmp_path / "net", "--target", tmp_path / "t", "--tap", "layer9", code=2)
     assert "stem, layer1, layer2, layer3, pool" in err
 

@@ -25,6 +25,7 @@ WORDS = {
     ("curate.experiments.advice.page", "text"),
     ("curate.experiments.baselines.report", "page"),
     ("curate.experiments.demo.demo", "table"),
+    ("curate.ledger.facts", "in_words"),
     ("curate.ledger.manifest", "footer_in"),
     ("curate.stats.comparison", "in_words"),
 }

@@ -365,6 +365,9 @@ def test_nothing_alike_or_all_of_it_needs_no_pilot(world, tmp_path):
         assert (found.verdict, found.command, found.hours) == ("dont", "", {})
         assert why in found.sentence
         assert not (tmp_path / f"{name}-out" / "timings").exists()
+        (note,) = found.notes
+        assert note.startswith("no pilot was trained, for what the classifier found decides; ")
+        assert ("--method classifier --keep COUNT" in note) == (why == "hardly any image")
 
 
 def test_the_command_line(world, advised):

@@ -26,7 +26,7 @@ def text(found: Advice) -> str:
 def _look(found: Advice) -> Sheet:
     rows = (
         ("images of the store", number(found.store, 0)),
-        ("like the target, at most about (pi)", number(found.pi, 0)),
+        ("like the target, at most about", number(found.pi, 0)),
         ("kept by the classifier", number(found.kept, 0)),
         ("of these like the target, estimated", "-" if found.purity is None else f"{found.purity:.0%}"),
         ("AUROC of held-out target images", f"{found.auroc:.3f}"),

@@ -8,7 +8,7 @@ from typing import Any
 from curate.experiments.advice import pilot, plans
 from curate.experiments.advice.plans import Budget
 from curate.experiments.advice.tried import Tried
-from curate.experiments.advice.verdict import Look, Verdict, decide
+from curate.experiments.advice.verdict import Look, Verdict, decide, without_pilot
 
 #: The verdicts for people.
 TITLES = {"curate": "Curate", "dont": "Do not curate", "undecided": "Undecided"}
@@ -82,7 +82,7 @@ def advice(look: Look, tried: Tried | None, budget: Budget, classifying: float, 
         purity=look.purity,
         auroc=look.auroc,
         store=look.store,
-        **(_of_the_pilot(tried, look.kept) if tried else {}),
+        **(_of_the_pilot(tried, look.kept) if tried else {"notes": (without_pilot(look),)}),
         **(_of_the_budget(tried, look, budget, classifying) if tried else {}),
     )
 

@@ -136,6 +136,18 @@ def by_look(look: Look) -> Verdict | None:
     return None
 
 
+def without_pilot(look: Look) -> str:
+    """What was left out where the look decides, and what can be done next."""
+    left_out = "no pilot was trained, for what the classifier found decides"
+    if look.kept < FEWEST:
+        return (
+            f"{left_out}; look at most-alike.png: where it shows what you want, `curate run --method classifier --keep "
+            "COUNT` takes as many of the most alike as you say; where it does not, try other features (--encoder), or "
+            "another store"
+        )
+    return f"{left_out}; train on the store as it is, or look at least-alike.png for what else to drop"
+
+
 def would_decide(gained: Gain) -> str:
     """More seeds where so many could do, a longer pilot and more scored images in any case.
 
