@@ -173,8 +173,10 @@ def _save_timed(one: Pass, progress: Progress) -> bool:
         _save(one)
     except OSError as error:
         progress.note(f"no checkpoint in epoch {one.epoch} after {one.done} steps: {error.filename}: {error.strerror}")
-        shutil.rmtree(_folder(one.out, one.epoch, one.job.state.step), ignore_errors=True)
-        written = False
+        at = _folder(one.out, one.epoch, one.job.state.step)
+        written = _counts(at)  # where it is only the old one that would not go
+        if not written:
+            shutil.rmtree(at, ignore_errors=True)
     spent, seconds = time.perf_counter() - begun, one.totals.seconds
     seconds["load"] -= spent
     seconds["checkpoint"] = seconds.get("checkpoint", 0.0) + spent
