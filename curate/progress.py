@@ -128,9 +128,9 @@ class _Bar(tqdm):  # type: ignore[misc]
 
 
 @contextmanager
-def shard_bar(label: str) -> Iterator[None]:
+def shard_bar(label: str, unit: str = "shard") -> Iterator[None]:
     """A bar over the shards of whatever is done in the block, once that takes more than a moment."""
-    with _Bar(unit="shard", desc=label, delay=2, leave=False) as bar:
+    with _Bar(unit=unit, desc=label, delay=2, leave=False) as bar:
 
         def tell(n_done: int, total: int) -> None:
             bar.total = total

@@ -20,7 +20,7 @@ from shards.errors import Misuse
 from shards.indexing import index as indexes
 from shards.indexing import index_file
 from shards.indexing.index import Index, Report
-from shards.io import remote, shard_set
+from shards.io import parallel, remote, shard_set
 from shards.io.json_files import write_json
 from shards.rewriting import exports
 from shards.rewriting import rewrite as rewriting
@@ -224,40 +224,59 @@ def pack_imagefolder(
     *,
     out: PathLike,
     target: bool = False,
+    labels: PathLike | None = None,
     split: tuple[float, float, float] | None = None,
     group_by: str | None = None,
     seed: int = 0,
     shard_size: int | None = None,
+    workers: int | None = None,
 ) -> PackReport:
-    """Make shards of a folder of image files; their bytes stay as they are, what does not decode is left out.
+    """Make shards of image files; their bytes stay as they are, what does not decode is left out.
+
+    What lies beside an image and has its name (``x.txt``, ``x.json``), and what a Hugging Face ``metadata.csv`` says of
+    it, goes along into its sample. ``.curate/names.parquet`` has the file of each sample. Stopped, the same call goes
+    on.
 
     Args:
-        folder: images at any depth.
+        folder: images at any depth; or a table (CSV, JSON lines, Parquet) with a column ``file`` of paths and URLs.
         out: the folder of shards, new or empty; it appears whole or not at all.
-        target: make ``train/``, ``val/``, ``test/`` of ``folder``'s class folders, labelled, instead of a store.
-        split: shares of train, val and test of a target, which sum to 1; None for 0.4, 0.2, 0.4.
+        target: make ``train/``, ``val/``, ``test/``, labelled, instead of a store. Labels are class folders; splits
+            that are there as folders, above or below those of classes, are kept.
+        labels: of a target: a table with columns ``file``, ``label`` and perhaps ``split``, instead of class folders.
+        split: shares of train, val and test of a target, which sum to 1; None for 0.4, 0.2, 0.4, and for more in train
+            of classes of fewer than 100 images: 40 of them, at most 70 %.
         group_by: what keeps images of a target in one split together: a regular expression, sought in the path, whose
             first bracket or whole match is the group; or a CSV or Parquet file with columns ``file`` and ``group``.
         seed: of the splits, and of the order within each.
         shard_size: bytes of a shard; None for 256 MiB.
+        workers: processes that decode; None for one a core, at most 8. The bytes do not depend on it.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``folder``; shares that are none, or of no target.
-        ShardError: no image decodes, or a class has fewer than there are splits.
+        ShardError: no image decodes, no labels, or a class has fewer images than there are splits.
 
     >>> pack_imagefolder("photos", out="store").samples        # doctest: +SKIP
     {'': 1000}
     """
     from shards.packing import imagefolder
 
-    for name, value in (("--split", split), ("--group-by", group_by)):
+    for name, value in (("--labels", labels), ("--split", split), ("--group-by", group_by)):
         if value is not None and not target:
             raise Misuse(f"{name}: only with --target; add it, or leave {name} out")
     size = _shard_size(shard_size)
+    processes = parallel.default_workers() if workers is None else workers
     if not target:
-        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size)
-    shares = (0.4, 0.2, 0.4) if split is None else split
-    return imagefolder.pack_target(Path(folder), Path(out), split=shares, seed=seed, shard_size=size, group_by=group_by)
+        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size, workers=processes)
+    return imagefolder.pack_target(
+        Path(folder),
+        Path(out),
+        split=split,
+        seed=seed,
+        shard_size=size,
+        group_by=group_by,
+        labels=None if labels is None else Path(labels),
+        workers=processes,
+    )
 
 
 def pack_idx(

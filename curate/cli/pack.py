@@ -28,10 +28,12 @@ def command_of(name: str, spec: PackerSpec) -> click.Command:
 
     def command(as_json: bool, out: Path, seed: int, shard_size: int | None, **given: Any) -> None:
         from curate import api
+        from curate.progress import shard_bar
 
         source = given.pop(spec.source)
         options = {option.name: _value(option, given[option.name]) for option in spec.options}
-        report = api.pack(name, source, out=out, seed=seed, shard_size=shard_size, **options)
+        with shard_bar("packing", "part"):
+            report = api.pack(name, source, out=out, seed=seed, shard_size=shard_size, **options)
         for line in report.remarks():
             talk(line)
         print_result(report, as_json, report.text())
@@ -41,7 +43,9 @@ def command_of(name: str, spec: PackerSpec) -> click.Command:
     others = [_click_option(option) for option in spec.options if not option.required]
     for option in reversed([*first, out_option(spec.out), *others, shard_size_option, seed_option, json_option]):
         command = option(command)
-    path = click.Path(path_type=Path, exists=spec.exists, file_okay=spec.is_file, dir_okay=not spec.is_file)
+    path = click.Path(
+        path_type=Path, exists=spec.exists, file_okay=spec.is_file or spec.or_file, dir_okay=not spec.is_file
+    )
     argument = click.argument(spec.source, nargs=-1 if spec.several else 1, required=True, type=path)
     return click.command(name)(argument(command))
 

@@ -66,6 +66,7 @@ class PackerSpec:
         source: name of its argument.
         several: whether it takes several sources.
         is_file: whether the source is a file, not a folder.
+        or_file: whether a folder's packer takes a file, too.
         exists: whether the source must be there beforehand.
         options: besides ``out``, ``seed`` and ``shard_size``, which every packer has.
     """
@@ -80,6 +81,7 @@ class PackerSpec:
     source: str = "folder"
     several: bool = False
     is_file: bool = False
+    or_file: bool = False
     exists: bool = True
     options: tuple[PackOption, ...] = ()
 
@@ -123,24 +125,45 @@ PACKERS: Registry[PackerSpec] = Registry(
     {
         "imagefolder": PackerSpec(
             "shards.api:pack_imagefolder",
-            "a folder of images: a store, or with --target a folder of class folders",
-            layout="image files at any depth; of a target, a folder a class",
+            "image files: a store, or with --target a labelled target",
+            layout="image files at any depth, or a table of their paths; of a target, a folder a class",
             makes="store or target",
+            details="FOLDER may be a CSV, .jsonl or Parquet file with a column file of paths and URLs. Captions beside "
+            "an image (x.txt, x.json), or in a metadata.csv or .jsonl, go along. Stopped, the same command goes on.",
             examples=(
                 "photos --out store",
-                "flowers --out target --target --split 0.4,0.2,0.4",
+                "flowers --out target --target",
+                "photos --out target --target --labels labels.csv",
                 "signs --out target --target --group-by '^(.+)_'",
+                "urls.parquet --out store",
             ),
             out="The folder of shards; must not hold anything yet.",
+            or_file=True,
             options=(
-                PackOption("target", "Class folders -> a labelled target with train/, val/, test/.", bool),
-                PackOption("split", "Shares of train, val, test of a target [default: 0.4,0.2,0.4].", parse=shares),
+                PackOption(
+                    "target",
+                    "A labelled target with train/, val/, test/: of class folders, whose splits are kept where there "
+                    "are some (train/cat/1.jpg, cat/train/1.jpg), or by --labels.",
+                    bool,
+                ),
+                PackOption(
+                    "labels",
+                    "Labels of a target by a CSV or Parquet file with columns file, label and perhaps split.",
+                    metavar="FILE",
+                ),
+                PackOption(
+                    "split",
+                    "Shares of train, val, test of a target [default: 0.4,0.2,0.4; of a class of fewer than 100, train "
+                    "gets 40 images, at most 0.7].",
+                    parse=shares,
+                ),
                 PackOption(
                     "group_by",
                     "What stays in one split together: by the path (first bracket or whole match), or a CSV or Parquet "
                     "file with columns file, group.",
                     metavar="REGEX|FILE",
                 ),
+                PackOption("workers", "Processes [default: one a core, at most 8].", int, (1, 1024)),
             ),
         ),
         "idx": PackerSpec(

@@ -41,7 +41,7 @@ def atomic_write_unsynced(path: Path) -> Iterator[BinaryIO]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with _named_in_errors(path), _open_locked(partial) as file:
+    with named_in_errors(path), _open_locked(partial) as file:
         try:
             file.truncate()
             yield file
@@ -54,7 +54,7 @@ def atomic_write_unsynced(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named_in_errors(path: Path) -> Iterator[None]:
+def named_in_errors(path: Path) -> Iterator[None]:
     """Put the file's name into an `OSError` that has none, as those of write and close have."""
     try:
         yield
@@ -97,9 +97,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    with _named_in_errors(path), locked(partial):
+    with named_in_errors(path), locked(partial):
         try:
-            _empty(partial)
+            empty_folder(partial)
             yield partial
             os.replace(partial, path)
         except BaseException:
@@ -108,7 +108,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
-def _empty(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
     """Delete everything in a folder."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -121,7 +121,7 @@ def sync_folder(folder: Path) -> None:
     """fsync a folder, so that renames and removals in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with _named_in_errors(folder):
+        with named_in_errors(folder):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

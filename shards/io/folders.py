@@ -110,7 +110,7 @@ def walk_folder(folder: str | Path, wanted: Callable[[str], bool]) -> tuple[list
             elif entry.is_dir():
                 (linked if entry.is_symlink() else pending).append(path)
             elif not wanted(entry.name):
-                others[_suffix(entry.name)] += 1
+                others[suffix_of(entry.name)] += 1
             else:
                 (found if entry.is_file() or not os.path.exists(entry.path) else special).append(path)
     return sorted(found), PassedOver(
@@ -127,7 +127,8 @@ def _sorted(paths: list[str]) -> tuple[str, ...]:
     return tuple(sorted(map(_utf8, paths)))
 
 
-def _suffix(name: str) -> str:
+def suffix_of(name: str) -> str:
+    """A file's suffix in lower case, with the dot; empty where it has none."""
     match = _SUFFIX.search(name)
     return _utf8(match[1].lower()) if match else ""
 

@@ -41,7 +41,11 @@ class GroupCounts:
 
 
 def split_groups(
-    labels: Int64Array, groups: Sequence[str | None], shares: Sequence[float], seed: int, needed: int | None = None
+    labels: Int64Array,
+    groups: Sequence[str | None],
+    shares: Sequence[float] | Matrix,
+    seed: int,
+    needed: int | None = None,
 ) -> Int64Array:
     """The side of each row, shape (n,), int64: no group stands on two sides, and classes are spread by the shares.
 
@@ -52,17 +56,18 @@ def split_groups(
         labels: shape (n,), int64.
         groups: a name a row; a row of None is a group of its own.
         shares: of the sides, which sum to 1, in the order of their importance: a class with fewer groups than sides
-            stands on the first ones. A side whose share is 0 gets nothing.
+            stands on the first ones. A side whose share is 0 gets nothing. Of shape (sides, classes) where each class,
+            in the order of its label, has its own.
         seed: of the order of the groups.
         needed: how many of the sides, the first ones, should have every class; None for all.
     """
     counted = count_groups(labels, groups)
-    sides = [side for side, share in enumerate(shares) if share > 0]
-    shared = np.array([shares[side] for side in sides])
-    wanted = np.outer(shared / shared.sum(), np.bincount(counted.classes, counted.counts))
+    by_class = np.asarray(shares, np.float64).reshape(len(shares), -1)
+    sides = np.flatnonzero(by_class.max(axis=1) > 0)
+    wanted = by_class[sides] / by_class[sides].sum(axis=0) * np.bincount(counted.classes, counted.counts)
     placed = _placed(counted, wanted, seed)
-    _fill_gaps(counted, wanted, placed, sum(side < (len(shares) if needed is None else needed) for side in sides))
-    return np.array(sides, np.int64)[placed[counted.group]]
+    _fill_gaps(counted, wanted, placed, int(np.sum(sides < (len(shares) if needed is None else needed))))
+    return sides[placed[counted.group]]
 
 
 def count_groups(labels: Int64Array, groups: Sequence[str | None]) -> GroupCounts:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from warnings import catch_warnings
 
@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from shards.errors import Misuse, ShardError
 from shards.io import parquet
 from shards.io.atomic import atomic_write
-from shards.io.regular_files import check_regular
 from shards.member_names import storable
+from shards.packing import tables
 
 FORMAT_VERSION = 1
 FILE_NAME = "groups.parquet"
@@ -88,7 +88,7 @@ def _match(pattern: re.Pattern[str], path: str) -> str | None:
 def column_names(path: Path) -> list[str]:
     """The columns of a table of groups; raises as `read_groups`."""
     with _readable(path):
-        schema = pq.read_schema(path) if _is_parquet(path) else pa.csv.open_csv(str(path)).schema
+        schema = pq.read_schema(path) if tables.is_parquet(path) else pa.csv.open_csv(str(path)).schema
     return list(schema.names)
 
 
@@ -104,7 +104,7 @@ def read_groups(path: Path, column: str = "group") -> dict[str, str]:
     """
     wanted = ["file", column]
     with _readable(path, column):
-        if _is_parquet(path):
+        if tables.is_parquet(path):
             table = parquet.read_table(path, f"write columns file and {column}", wanted, what="file of groups")
         else:  # numbers of groups may have leading zeros: everything is text
             text = pa.csv.ConvertOptions(column_types=dict.fromkeys(wanted, pa.string()), include_columns=wanted)
@@ -117,22 +117,8 @@ def read_groups(path: Path, column: str = "group") -> dict[str, str]:
     return told
 
 
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
-
-
-@contextmanager
-def _readable(path: Path, column: str = "group") -> Iterator[None]:
-    """What Arrow says of a file, as one line."""
-    try:
-        check_regular(path)
-        yield
-    except FileNotFoundError as error:
-        raise Misuse("no such file of groups", shard=str(path), todo="name one that is there") from error
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        found = str(error).partition("\n")[0][:160]
-        todo = f"write columns file and {column}"
-        raise ShardError("no file of groups", shard=str(path), found=found, todo=todo) from error
+def _readable(path: Path, column: str = "group") -> AbstractContextManager[None]:
+    return tables.readable(path, "file of groups", f"write columns file and {column}")
 
 
 def save_groups(folder: Path, splits: Mapping[str, Iterable[tuple[str, str | None]]]) -> None:
@@ -158,12 +144,31 @@ def gap_notes(counts: Mapping[str, int], missing: Mapping[str, Sequence[str]]) -
         missing: names of the classes that a split has no image of, by split.
 
     >>> gap_notes({"cat": 2, "dog": 9}, {"train": [], "val": ["cat"]})
-    ('val has no image of 1 class, whose groups are too few: cat (2 groups)',)
+    ('val has no image of 1 class, whose groups are too few: cat (2 groups); tell smaller groups, or add images',)
     """
     return tuple(
         f"{split} has no image of {len(names)} class{'es' * (len(names) > 1)}, whose groups are too few: "
         + ", ".join(f"{name} ({counts[name]} group{'s' * (counts[name] > 1)})" for name in names[:5])
         + (", ..." if len(names) > 5 else "")
+        + "; tell smaller groups, or add images"
         for split, names in missing.items()
         if names
     )
+
+
+def spread_notes(groups: Mapping[str, str | None], split: Mapping[str, str]) -> tuple[str, ...]:
+    """That groups stand in several splits, which were there and are kept.
+
+    >>> spread_notes({"a": "x", "b": "x", "c": None}, {"a": "train", "b": "test", "c": "test"})
+    ('1 group stands in several of the splits that are there, such as x: copies there flatter a score',)
+    """
+    where: dict[str, set[str]] = {}
+    for file, group in groups.items():
+        if group is not None:
+            where.setdefault(group, set()).add(split[file])
+    spread = sorted(group for group, found in where.items() if len(found) > 1)
+    if not spread:
+        return ()
+    many = "groups stand" if len(spread) > 1 else "group stands"
+    places = "in several of the splits that are there"
+    return (f"{len(spread):,} {many} {places}, such as {storable(spread[0])}: copies there flatter a score",)

@@ -1,279 +1,126 @@
-"""Packs folders of image files as shards: a store, or a target with a folder for each class and random splits.
+"""Packs image files as shards: a store of all, or a target with labels and splits.
 
-Owns which files count, their keys, labels and splits. Image bytes are stored as they are; those that do not decode are
-left out.
+Image bytes are stored as they are, with the files beside them that say something of them; what does not decode is left
+out. What there is to pack is `listing`'s and `paths_table`'s to say, labels and splits `labels`' and `class_splits`'.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from shards.errors import Misuse, ShardError
 from shards.faults import Fault
-from shards.indexing.content import image_fault
-from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
-from shards.io.regular_files import read_regular
-from shards.member_names import IMAGE_SUFFIXES, split_name, storable
-from shards.packing.group_splits import missing_classes, split_groups
-from shards.packing.groups import Groups, gap_notes, groups_of, save_groups
+from shards.packing import labels as labelling
+from shards.packing import names, tables
+from shards.packing.checks import FETCHED, Places, readable
+from shards.packing.class_splits import Split, check_split, split_by_class, split_by_group
+from shards.packing.groups import Groups, groups_of, save_groups, spread_notes
+from shards.packing.journal import resumed_folder
+from shards.packing.labels import Labelled
+from shards.packing.listing import Entry, Listing, identity, is_image, list_folder
+from shards.packing.paths_table import list_table
+from shards.packing.report import PackReport
 from shards.packing.target import SPLITS, check_class_names, write_classes
+from shards.packing.writing import forgetting, sampler, write_entries
 from shards.shuffle import permutation
-from shards.tar.writer import SHARD_SIZE, Sample, check_shard_size, write_shards
+from shards.tar.writer import SHARD_SIZE, check_shard_size
 
 
-@dataclass(frozen=True)
-class PackReport:
-    """What became of a folder.
-
-    Args:
-        samples: number packed by split; a store has the one split ``""``.
-        classes: names by label; empty for a store.
-        ignored: number of files that are no image by their name, or lie in no class folder.
-        faults: images left out, and why; their `shard` is the file's path in the folder.
-        passed_over: everything that is no image file, ``ignored`` files by suffix included.
-        renamed: new keys by file, of files whose own name readers would not return as key.
-        notes: what a person should know of the groups that splits kept whole.
-    """
-
-    samples: dict[str, int]
-    classes: tuple[str, ...]
-    ignored: int
-    faults: tuple[Fault, ...]
-    passed_over: PassedOver
-    renamed: dict[str, str]
-    notes: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """Counts for people: a line, and a second where something was passed over."""
-        counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in self.samples.items())
-        classes = f" in {len(self.classes)} classes" if self.classes else ""
-        line = f"packed {counts}{classes}; left out {len(self.faults)}, ignored {self.ignored} other files"
-        passed_over = self.passed_over.text()
-        return f"{line}\npassed over: {passed_over}" if passed_over else line
-
-    def remarks(self) -> list[str]:
-        """A line an image that was left out, one that got another key than its name's, and a line a note."""
-        renamed = (
-            f"renamed: {name} has the key {key}; readers pass over its own" for name, key in self.renamed.items()
-        )
-        notes = (f"note: {note}" for note in self.notes)
-        return [*(f"left out: {fault}" for fault in self.faults), *renamed, *notes]
-
-
-def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE) -> PackReport:
-    """Pack every decodable image below ``source``, sorted by path, into the new folder ``out``, atomically.
+def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE, workers: int = 1) -> PackReport:
+    """Pack every decodable image of ``source`` into the new folder ``out``, which appears whole; a kill loses little.
 
     A key is the file's path without its extension, other dots of the file name replaced by ``_``; where two files have
     the same key, the later one gets ``_2``, ``_3`` ... appended. Keys that readers would not return are changed
-    (`readable_key`) and reported.
+    (`keys.readable_key`) and reported. ``.curate/names.parquet`` has the file of each sample.
+
+    Args:
+        source: a folder, whose images are packed sorted by path; or a table of paths and URLs, in its order.
+        workers: processes that decode; the shards are the same whatever their number.
 
     Raises:
         Misuse: ``out`` holds files, or overlaps ``source``.
-        ShardError: no image decodes.
+        ShardError: no image decodes, or a table cannot be read.
     """
-    check_paths(source, out, shard_size)
-    paths, passed_over = image_files(source)
+    listing = _listed(source, out, shard_size)
     faults: list[Fault] = []
-    keys = dict(zip(paths, keys_of(paths), strict=True))
-    samples = ([(keys[path] + Path(path).suffix, data)] for path, data in _readable_images(source, paths, faults))
-    with atomic_folder(out) as folder:
-        n_samples = _write(folder, samples, shard_size, source)
-    ignored = _ignored(passed_over)
-    return PackReport({"": n_samples}, (), ignored, tuple(faults), passed_over, _renamed(keys))
+    with resumed_folder(out, identity(listing, shard_size)) as (folder, journal):
+        places = Places(str(listing.root), str(folder / FETCHED))
+        entries = readable(listing.entries, places, journal, workers, faults)
+        packed = write_entries(folder, "", entries, sampler(places), shard_size, journal, forgetting(places))
+        if not packed:
+            problem = "no readable image in the folder" if source.is_dir() else "no readable image in the table"
+            raise ShardError(problem, shard=str(source), todo="name a folder that holds images")
+        names.save_names(folder, packed)
+        shutil.rmtree(folder / FETCHED, ignore_errors=True)
+    return _report(listing, {"": len(packed)}, (), faults, listing.notes, ())
 
 
 def pack_target(
     source: Path,
     out: Path,
     *,
-    split: tuple[float, float, float] = (0.4, 0.2, 0.4),
+    split: Split | None = None,
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
     group_by: str | None = None,
+    labels: Path | None = None,
+    workers: int = 1,
 ) -> PackReport:
-    """Pack folders, one a class, as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
+    """Pack labelled images as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
-    ``out`` appears whole or not at all. Labels number the sorted class names. Each class is split by itself, at random
-    by ``seed``, with at least one image in every split whose share is not 0. A sample is the image and a ``.cls``
-    member; its order inside the split is random.
+    ``out`` appears whole or not at all; a kill loses little. Labels are told by folders (`labels.by_folders`) or a
+    table (`labels.by_table`), which may also tell splits. Where they do not, each class is split by itself, at random
+    by ``seed``, with at least one image in every split whose share is not 0. A sample is the image, a ``.cls`` member
+    and what goes along with the image; its order inside the split is random.
 
     Args:
-        split: shares of train, val and test; their sum is 1.
+        source: as in `pack_folder`; a table that has the column ``label`` tells labels, too.
+        split: shares of train, val and test; their sum is 1. None for 0.4, 0.2, 0.4, and for more in train of a class
+            of fewer than 100 (`class_splits.default_split`).
         group_by: what tells groups of images that stand in one split together (`groups.groups_of`); the classes are
             then spread as far as groups allow, and ``groups.parquet`` keeps them. None where every image is for itself.
+        labels: a table with columns ``file``, ``label`` and perhaps ``split``; None for labels by folders.
+        workers: processes that decode.
 
     Raises:
-        Misuse: as `pack_folder`, ``split`` is invalid, or ``group_by`` finds nothing.
-        ShardError: no class folder, or a class with fewer decodable images than splits.
+        Misuse: as `pack_folder`, ``split`` is invalid or not wanted, or ``group_by`` finds nothing.
+        ShardError: no labels, a class or split that would be empty, or a class with fewer images than splits.
     """
-    check_paths(source, out, shard_size)
-    _check_split(split)
-    paths, passed_over = image_files(source)
-    classes = _class_folders(source)
-    check_class_names(classes, str(source))
-    in_class = [path for path in paths if "/" in path]
+    if split is not None:
+        check_split(split)
+    listing = _listed(source, out, shard_size)
+    told = _labelled(source, listing, labels)
+    check_class_names(told.classes, str(source))
+    if told.split is not None:
+        labelling.refuse_split(split)
+    wanted = [entry for entry in listing.entries if entry.file in told.label]
     faults: list[Fault] = []
-    readable_key = [path for path, _ in _readable_images(source, in_class, faults)]
-    groups, notes = ({}, ()) if group_by is None else groups_of(readable_key, group_by)
-    if group_by is None:
-        parts = split_by_class(readable_key, classes, split, seed)
-    else:
-        parts, gaps = split_by_group(groups, classes, split, seed)
-        notes += gaps
-    keys = dict(zip(paths, keys_of(paths), strict=True))
-    with atomic_folder(out) as folder:
-        for number, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
-            turn = permutation(seed, "order of split", number, len(part))
-            samples = _labelled(source, [part[place] for place in turn], keys, classes)
-            if part:
-                _write(folder / name, samples, shard_size, source)
-        write_classes(folder, classes)
+    asked = identity(listing, shard_size, split, seed, group_by, told.classes, told.label, told.split)
+    with resumed_folder(out, asked) as (folder, journal):
+        places = Places(str(listing.root), str(folder / FETCHED))
+        held = {entry.file: entry for entry in readable(wanted, places, journal, workers, faults)}
+        groups, notes = ({}, ()) if group_by is None else groups_of(list(held), group_by)
+        parts, more = _parts(source, told, held, groups if group_by is not None else None, split, seed)
+        number = {name: place for place, name in enumerate(told.classes)}
+        packed = []
+        for place, (name, part) in enumerate(zip(SPLITS, parts, strict=True)):
+            turn = permutation(seed, "order of split", place, len(part))
+            entries = iter([held[part[row]] for row in turn])
+            sample_of = sampler(places, lambda entry: number[told.label[entry.file]])
+            packed += write_entries(folder, f"{name}/", entries, sample_of, shard_size, journal) if part else []
+        write_classes(folder, told.classes)
         if group_by is not None:
-            held = {name: [(keys[path], groups[path]) for path in part] for name, part in zip(SPLITS, parts)}
-            save_groups(folder, held)
+            save_groups(folder, {name: [(held[f].key, groups[f]) for f in part] for name, part in zip(SPLITS, parts)})
+        names.save_names(folder, packed)
+        shutil.rmtree(folder / FETCHED, ignore_errors=True)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
-    ignored = _ignored(passed_over) + len(paths) - len(in_class)
-    return PackReport(counts, classes, ignored, tuple(faults), passed_over, _renamed(keys), notes)
-
-
-def image_files(source: Path) -> tuple[list[str], PassedOver]:
-    """Sorted relative paths of the image files below ``source``, by their names, and a report of what was skipped."""
-    return walk_folder(source, lambda name: Path(name).suffix[1:].lower() in IMAGE_SUFFIXES)
-
-
-def _ignored(passed_over: PassedOver) -> int:
-    return passed_over.hidden_files + sum(passed_over.others.values()) + len(passed_over.special_files)
-
-
-def _class_folders(source: Path) -> tuple[str, ...]:
-    """Sorted names of the class folders. A link is refused, as one class fewer would be another task."""
-    folders = [entry for entry in source.iterdir() if entry.is_dir() and entry.name[0] != "."]
-    linked = sorted(storable(folder.name) for folder in folders if folder.is_symlink())
-    if linked:
-        problem, todo = "a class folder is a link, and links are not followed", "put the folder itself there"
-        raise ShardError(problem, shard=str(source), found=", ".join(linked[:5]), todo=todo)
-    for folder in folders:
-        next(folder.iterdir(), None)  # one that cannot be listed is an error, not an empty class
-    return tuple(sorted(folder.name for folder in folders))
-
-
-def keys_of(paths: Iterable[str]) -> list[str]:
-    """A unique key for each path, in a form that readers return unchanged.
-
-    >>> keys_of(["a/x.1.jpg", "a/x_1.jpg", "b/x.png", "__b__/x.png"])
-    ['a/x_1', 'a/x_1_2', 'b/x', '_b__/x']
-    """
-    keys: list[str] = []
-    taken: set[str] = set()
-    for path in paths:
-        wanted = readable_key(plain_key(path))
-        key, number = wanted, 1
-        while storable(key) in taken:  # as a reader tells them apart
-            number += 1
-            key = f"{wanted}_{number}"
-        taken.add(storable(key))
-        keys.append(key)
-    return keys
-
-
-def plain_key(path: str) -> str:
-    """A file's path without its extension, other dots of the file name replaced by ``_``."""
-    folder, slash, name = path.rpartition("/")
-    return folder + slash + Path(name).stem.replace(".", "_")
-
-
-def readable_key(key: str) -> str:
-    r"""``key``, or the nearest that readers give back: no ``__x__`` at the beginning, no folder of a dot and a newline.
-
-    >>> readable_key("__m__/y"), readable_key("v1.0\nx/y"), readable_key("a/__m__/y")
-    ('_m__/y', 'v1.0_x/y', 'a/__m__/y')
-    """
-    if split_name(f"{key}.x") == (key, "x"):
-        return key
-    return re.sub("^__+", "_", key).replace("\n", "_")
-
-
-def _renamed(keys: dict[str, str]) -> dict[str, str]:
-    """New keys by file, for the files that `readable_key` changed."""
-    wanted = {path: plain_key(path) for path in keys}
-    return {storable(path): storable(keys[path]) for path, key in wanted.items() if readable_key(key) != key}
-
-
-def split_by_class(paths: list[str], classes: tuple[str, ...], split: tuple[float, ...], seed: int) -> list[list[str]]:
-    """Split each class by itself, at random by ``seed``; the paths of each split come out sorted."""
-    members: dict[str, list[str]] = {name: [] for name in classes}
-    for path in paths:
-        members[path.partition("/")[0]].append(path)
-    parts: list[list[str]] = [[] for _ in split]
-    for name, held in members.items():
-        turn = [held[place] for place in permutation(seed, f"split of {name!r}", 0, len(held))]
-        for part, count in zip(parts, split_counts(len(held), split, name), strict=True):
-            part += turn[:count]
-            turn = turn[count:]
-    return [sorted(part) for part in parts]
-
-
-def split_by_group(
-    groups: Groups, classes: tuple[str, ...], split: tuple[float, float, float], seed: int
-) -> tuple[list[list[str]], tuple[str, ...]]:
-    """Split so that every group stands in one split; sorted paths of train, val and test, and notes on what they lack.
-
-    Raises:
-        ShardError: a class has no readable image, or a split would be empty.
-    """
-    paths = sorted(groups)
-    of = [path.partition("/")[0] for path in paths]
-    if empty := sorted(set(classes) - set(of)):
-        raise ShardError("no readable image", shard=empty[0], todo="add images or remove the class folder")
-    train, val, test = split
-    labels = np.searchsorted(np.array(classes, object), np.array(of, object))
-    sides = split_groups(labels, [groups[path] for path in paths], (train, test, val), seed)
-    side_of = dict(zip(SPLITS, (0, 2, 1), strict=True))
-    missing = {}
-    for name, share in zip(SPLITS, split, strict=True):
-        if share > 0:
-            missing[name] = [classes[label] for label in missing_classes(labels, sides, side_of[name])]
-            if len(missing[name]) == len(classes):
-                todo = "tell smaller groups, or give it no share with --split"
-                raise ShardError(f"too few groups: {name} would be empty", todo=todo)
-    told = {(name, groups[path] or path) for name, path in zip(of, paths)}
-    parts = [[path for path, side in zip(paths, sides) if side == side_of[name]] for name in SPLITS]
-    return parts, gap_notes(Counter(name for name, _ in told), missing)
-
-
-def split_counts(count: int, split: tuple[float, ...], name: str) -> list[int]:
-    """``count`` divided by the shares ``split`` by largest remainder; at least 1 wherever the share is not 0.
-
-    >>> split_counts(10, (0.4, 0.2, 0.4), "cat"), split_counts(3, (0.8, 0.1, 0.1), "dog")
-    ([4, 2, 4], [1, 1, 1])
-    """
-    wanted = sum(share > 0 for share in split)
-    if count < wanted:
-        raise ShardError(
-            "too few readable images for the splits",
-            shard=name,
-            expected=f"at least {wanted}",
-            found=count,
-            todo="add images or remove the class folder",
-        )
-    exact = [round(share * count, 9) for share in split]
-    counts = [int(part) for part in exact]
-    by_remainder = sorted(range(len(split)), key=lambda place: counts[place] - exact[place])
-    for place in by_remainder[: count - sum(counts)]:
-        counts[place] += 1
-    for place, share in enumerate(split):
-        if share > 0 and counts[place] == 0:
-            counts[counts.index(max(counts))] -= 1
-            counts[place] = 1
-    return counts
+    loose = tuple(entry.file for entry in listing.entries if entry.file not in told.label)
+    notes = (*listing.notes, *told.notes, *notes, *more)
+    return _report(listing, counts, told.classes, faults, notes, loose)
 
 
 def check_paths(source: Path, out: Path, shard_size: int) -> None:
@@ -283,56 +130,73 @@ def check_paths(source: Path, out: Path, shard_size: int) -> None:
         raise Misuse("no such folder", shard=str(source), todo="name a folder of images")
     if overlap(out, source):
         raise Misuse("output and input lie in one another", shard=str(out), todo="choose an --out outside the input")
+    _refuse_held(out)
+
+
+def _refuse_held(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise Misuse("there is something already", shard=str(out), todo="choose another --out or remove it")
 
 
-def _check_split(split: tuple[float, ...]) -> None:
-    # Written so that a share that is no number fails, too.
-    fits = len(split) == len(SPLITS) and all(0 <= share <= 1 for share in split) and split[0] > 0
-    if not fits or not abs(sum(split) - 1) <= 1e-9:
-        raise Misuse(
-            "this is no split",
-            expected="three shares that sum to 1, the first above 0",
-            found=",".join(map(str, split)),
-            todo="for example 0.4,0.2,0.4",
-        )
+def _listed(source: Path, out: Path, shard_size: int) -> Listing:
+    """What a folder or a table holds; raises as `check_paths`."""
+    if not source.is_file():
+        check_paths(source, out, shard_size)
+        return list_folder(source)
+    check_shard_size(shard_size)
+    _refuse_held(out)
+    if not tables.is_table(source):
+        expected = f"a folder, or a table of paths: {', '.join(tables.SUFFIXES)}"
+        raise Misuse("not to be packed", shard=str(source), expected=expected, todo="name one of these")
+    return list_table(source)
 
 
-def _readable_images(source: Path, paths: list[str], faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of each image that decodes; the others go to ``faults``."""
-    for path in paths:
-        try:
-            data = read_regular(source / path)
-        except OSError as error:
-            faults.append(Fault("not-an-image", path, None, None, f"{path}: cannot be read ({error.strerror})"))
-            continue
-        fault = image_fault(data)
-        if fault is None:
-            yield path, data
-        else:
-            faults.append(Fault(fault[0], path, None, None, f"{path}: {fault[1]}"))
+def image_files(source: Path) -> tuple[list[str], PassedOver]:
+    """Sorted relative paths of the image files below ``source``, by their names, and a report of what was skipped."""
+    return walk_folder(source, is_image)
 
 
-def _labelled(source: Path, paths: list[str], keys: dict[str, str], classes: tuple[str, ...]) -> Iterator[Sample]:
-    label = {name: number for number, name in enumerate(classes)}
-    for path in paths:
-        number = label[path.partition("/")[0]]
-        image = read_regular(source / path)
-        yield [(keys[path] + Path(path).suffix, image), (keys[path] + ".cls", f"{number}".encode("ascii"))]
+def _labelled(source: Path, listing: Listing, labels: Path | None) -> Labelled:
+    files = [entry.file for entry in listing.entries]
+    if labels is None and source.is_dir():
+        return labelling.by_folders(source, files)
+    return labelling.by_table(source, files, labels or source)
 
 
-def _write(folder: Path, samples: Iterator[Sample], shard_size: int, source: Path) -> int:
-    """Write the samples and count them; `ShardError` where there is none."""
-    n_samples = 0
+def _parts(
+    source: Path, told: Labelled, held: dict[str, Entry], groups: Groups | None, split: Split | None, seed: int
+) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Files of train, val and test: as they were told, else drawn; and notes."""
+    of = {file: told.label[file] for file in held}
+    if told.split is not None:
+        parts = [[file for file in held if told.split[file] == name] for name in SPLITS]
+        _refuse_lost(source, told, of, parts)
+        return parts, spread_notes(groups or {}, told.split)
+    if groups is None:
+        return split_by_class(of, told.classes, split, seed)
+    return split_by_group(groups, of, told.classes, split, seed)
 
-    def counted() -> Iterator[Sample]:
-        nonlocal n_samples
-        for sample in samples:
-            n_samples += 1
-            yield sample
 
-    write_shards(folder, counted(), shard_size=shard_size)
-    if not n_samples:
-        raise ShardError("no readable image in the folder", shard=str(source), todo="name a folder that holds images")
-    return n_samples
+def _refuse_lost(source: Path, told: Labelled, of: dict[str, str], parts: Sequence[Sequence[str]]) -> None:
+    """Raise `ShardError` where a split that is there would be empty, or train would lack a class."""
+    for name, part in zip(SPLITS, parts):
+        if name in (told.split or {}).values() and not part:
+            raise ShardError(f"no readable image in {name}", shard=str(source), todo="add images, or remove the split")
+    if lost := sorted(set(told.classes) - {of[file] for file in parts[0]}):
+        found, todo = ", ".join(lost[:5]), "add images of it to train, or remove it from the other splits"
+        raise ShardError("train has no readable image of a class", shard=str(source), found=found, todo=todo)
+
+
+def _report(
+    listing: Listing,
+    samples: dict[str, int],
+    classes: tuple[str, ...],
+    faults: Sequence[Fault],
+    notes: tuple[str, ...],
+    loose: tuple[str, ...],
+) -> PackReport:
+    """The report; ``loose`` are images of no class."""
+    over = listing.passed_over
+    ignored = over.hidden_files + len(listing.others) + len(over.special_files) + len(loose)
+    others = (*listing.others, *loose)
+    return PackReport(samples, classes, ignored, tuple(faults), over, listing.renamed, notes, others)

@@ -77,16 +77,26 @@ def write_shards(folder: Path, samples: Iterable[Sample], *, shard_size: int = S
         Misuse: ``shard_size`` is not positive.
         OSError: disk full, no permission; shards closed before stay.
     """
+    return [path for path, _ in written_shards(folder, samples, shard_size=shard_size)]
+
+
+def written_shards(
+    folder: Path, samples: Iterable[Sample], *, shard_size: int, first_number: int = 0
+) -> Iterator[tuple[Path, int]]:
+    """As `write_shards`: each shard when it is closed, and the number of its samples.
+
+    Args:
+        first_number: of the first shard; those before it were written earlier.
+    """
     check_shard_size(shard_size)
-    paths: list[Path] = []
     pending = (sample_bytes(sample) for sample in samples)
-    first = next(pending, None)
+    first, number = next(pending, None), first_number
     while first is not None:
-        path = folder / shard_name(len(paths))
+        path = folder / shard_name(number)
         with atomic_write(path) as file:
-            first = _write_shard(file, first, pending, shard_size)
-        paths.append(path)
-    return paths
+            first, n_samples = _write_shard(file, first, pending, shard_size)
+        yield path, n_samples
+        number += 1
 
 
 def check_shard_size(shard_size: int) -> None:
@@ -96,13 +106,13 @@ def check_shard_size(shard_size: int) -> None:
         raise Misuse("the size of a shard", expected=expected, found=shard_size, todo=todo)
 
 
-def _write_shard(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> bytes | None:
-    """Write one shard that begins with ``first``; return the sample that did not fit, None after the last."""
-    size = file.write(first) + len(END)
+def _write_shard(file: BinaryIO, first: bytes, pending: Iterator[bytes], shard_size: int) -> tuple[bytes | None, int]:
+    """Write one shard that begins with ``first``; the sample that did not fit, None after the last, and the count."""
+    size, n_samples = file.write(first) + len(END), 1
     for sample in pending:
         if size + len(sample) > shard_size:
             file.write(END)
-            return sample
-        size += file.write(sample)
+            return sample, n_samples
+        size, n_samples = size + file.write(sample), n_samples + 1
     file.write(END)
-    return None
+    return None, n_samples

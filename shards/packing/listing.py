@@ -1,0 +1,144 @@
+"""What a folder of image files holds for packing: each image with the files beside it that say something of it.
+
+A file of the image's name with another suffix (``x.txt`` or ``x.jpg.json`` beside ``x.jpg``) is a side file; what
+`shards.packing.captions` finds in a table goes along, too. Nothing is opened here but such tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+
+from shards.indexing.content import SIDECARS
+from shards.io import remote
+from shards.io.folders import PassedOver, suffix_of, walk_folder
+from shards.member_names import IMAGE_SUFFIXES
+from shards.packing.captions import captions_of, is_captions
+from shards.packing.keys import keys_of, renamed
+
+#: Suffixes of files that go along with the image they are named after.
+SIDE_SUFFIXES = frozenset((*SIDECARS, "xml", "npy"))
+#: Of what decides the bytes that are written besides the input: what another version has begun is begun anew.
+VERSION = 1
+#: Folders that systems leave beside pictures: what a Mac's archiver adds, thumbnails of a Synology, Windows' bin.
+FOREIGN_FOLDERS = frozenset(("__MACOSX", "@eaDir", "$RECYCLE.BIN"))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An image to pack.
+
+    Args:
+        file: its path below the root with ``/``, an absolute path, or a URL.
+        key: of its sample.
+        suffix: of the image's member, with the dot.
+        sides: suffix and path of each side file.
+        told: suffix and body of each member that a table tells.
+    """
+
+    file: str
+    key: str
+    suffix: str
+    sides: tuple[tuple[str, str], ...] = ()
+    told: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What there is to pack.
+
+    Args:
+        root: what paths of entries are relative to.
+        entries: in the order of packing; their keys differ.
+        others: files that no sample takes, sorted.
+        passed_over: what the walk did not enter or take, ``others`` by suffix.
+        notes: what a person should know besides.
+        renamed: new keys by file, of files whose own name readers would not return as key.
+    """
+
+    root: Path
+    entries: tuple[Entry, ...]
+    others: tuple[str, ...] = ()
+    passed_over: PassedOver = field(default_factory=PassedOver)
+    notes: tuple[str, ...] = ()
+    renamed: dict[str, str] = field(default_factory=dict)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its name."""
+    return Path(name).suffix[1:].lower() in IMAGE_SUFFIXES
+
+
+def list_folder(source: Path) -> Listing:
+    """The images below a folder, sorted by path, and what goes along with each.
+
+    Raises:
+        ShardError: a table of captions cannot be read.
+        OSError: the folder cannot be listed.
+    """
+    files, passed_over = walk_folder(source, lambda name: True)
+    foreign = [path for path in files if FOREIGN_FOLDERS.intersection(path.split("/")[:-1])]
+    kept = sorted(set(files) - set(foreign)) if foreign else files
+    images = [path for path in kept if is_image(path)]
+    beside = [path for path in kept if not is_image(path)]
+    tables = [path for path in beside if is_captions(path)]
+    told, used, notes = captions_of(source, tables, set(images))
+    sides = _sides(images, [path for path in beside if path not in used])
+    entries, taken, twice = [], set(used), 0
+    for path, key in zip(images, keys_of(images), strict=True):
+        own = sides.get(path, {})
+        taken.update(own.values())
+        said = tuple((suffix, body) for suffix, body in told.get(path, ()) if suffix not in own)
+        twice += len(said) < len(told.get(path, ()))
+        entries.append(Entry(path, key, Path(path).suffix, tuple(_as_named(own)), said))
+    if twice:
+        notes += (f"{twice:,} images have a file of their own for what a table says of them; the file is taken",)
+    if foreign:
+        where = sorted({next(part for part in path.split("/") if part in FOREIGN_FOLDERS) for path in foreign})
+        notes += (f"{len(foreign):,} files in {', '.join(where)} are the system's, not yours, and were passed over",)
+    others = tuple(path for path in (*beside, *foreign) if path not in taken)
+    counts = Counter(map(suffix_of, others))
+    passed_over = replace(passed_over, others=dict(sorted(counts.items())))
+    new_keys = renamed({entry.file: entry.key for entry in entries})
+    return Listing(source, tuple(entries), others, passed_over, notes, new_keys)
+
+
+def _sides(images: list[str], beside: list[str]) -> dict[str, dict[str, str]]:
+    """The side files of each image that has some: path by suffix in lower case, with the dot."""
+    by_stem: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in beside:
+        suffix = Path(path).suffix
+        if suffix[1:].lower() in SIDE_SUFFIXES:
+            by_stem[path[: -len(suffix)]].setdefault(suffix.lower(), path)
+    return {
+        path: found
+        for path in images
+        if (found := by_stem.get(path, {}) | by_stem.get(path[: -len(Path(path).suffix)], {}))
+    }
+
+
+def _as_named(own: dict[str, str]) -> list[tuple[str, str]]:
+    """Side files in the order of their suffixes, each with its suffix as it is written."""
+    return [(Path(path).suffix, path) for _, path in sorted(own.items())]
+
+
+def identity(listing: Listing, *options: object) -> str:
+    """sha256 of all that decides what is written: names, sizes and times of the files, what tables say, options."""
+    digest = sha256(json.dumps([VERSION, os.path.abspath(listing.root), options]).encode())
+    for entry in listing.entries:
+        files = [entry.file, *(file for _, file in entry.sides)]
+        stamps = [None if remote.is_url(file) else _stamp(os.path.join(listing.root, file)) for file in files]
+        digest.update(json.dumps([entry.key, files, stamps, [body.hex() for _, body in entry.told]]).encode())
+    return digest.hexdigest()
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
