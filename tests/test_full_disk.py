@@ -92,8 +92,8 @@ WRITERS = {
     ),
     "export": (lambda held, source, out: exports.write_dali(held, out), ".idx"),
     "record": (lambda held, source, out: output_dir.keep(out / "comparison.json", {"a": 1}), "comparison.json"),
-    "store": (lambda held, source, out: pack_folder(source, out / "packed"), "000000.tar"),
-    "target": (lambda held, source, out: pack_target(source, out / "packed"), "000000.tar"),
+    "store": (lambda held, source, out: pack_folder(source, out / "packed"), ".journal.jsonl"),
+    "target": (lambda held, source, out: pack_target(source, out / "packed"), ".journal.jsonl"),
 }
 
 
@@ -125,6 +125,15 @@ def test_a_rewrite_names_the_shard(world, tmp_path):
         with no_room(size), pytest.raises(NoSpace, match=rf"{name}: cannot write \(File too large\)"):
             rewrite(held, wanted, tmp_path / "out")
     assert rewrite(held, wanted, tmp_path / "out").counts["kept"] == 32
+
+
+@pytest.mark.parametrize("pack", [pack_folder, pack_target])
+def test_a_packer_names_the_shard(world, tmp_path, pack):
+    """The first that finds no room, and nothing is left of it."""
+    with no_room(1024), pytest.raises(OSError, match="File too large") as caught:
+        pack(world[0] / "pictures", tmp_path / "packed")
+    assert str(caught.value.filename).endswith("000000.tar")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_last_state_names_its_file(tmp_path):

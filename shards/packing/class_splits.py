@@ -140,8 +140,5 @@ def _coarse_notes(of: Mapping[str, str], test: Sequence[str]) -> tuple[str, ...]
     if not few:
         return ()
     least = min(few, key=lambda name: (few[name], name))
-    return (
-        f"test has fewer than {COARSE} images of {len(few)} of {len(set(of.values()))} classes (of {least} "
-        f"{few[least]}), so that a score on it is coarse: add images, give it more with --split, such as 0.4,0.2,0.4, "
-        "or judge by several seeds",
-    )
+    many = f"{len(few)} of {len(set(of.values()))} classes (of {least} {few[least]})"
+    return (f"test has fewer than {COARSE} images of {many}: add images, or trust a score over several seeds alone",)

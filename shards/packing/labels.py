@@ -54,11 +54,13 @@ def by_folders(root: Path, files: Sequence[str]) -> Labelled:
     """
     top = _folders(root, root)
     inside = [file.split("/") for file in files if "/" in file]
-    if files and not inside:
+    if not files:
+        raise ShardError("no image in the folder", shard=str(root), todo="name a folder that holds images")
+    if not inside:
         raise _unlabelled(root, f"its {len(files):,} images stand side by side")
-    if all(_is_split(parts[0]) for parts in inside) and inside:
-        return _splits_above(root, files, inside)
-    if all(len(parts) > 2 and _is_split(parts[1]) for parts in inside) and inside:
+    if all(_is_split(parts[0]) for parts in inside):
+        return _splits_above(root, inside)
+    if all(len(parts) > 2 and _is_split(parts[1]) for parts in inside):
         split = {"/".join(parts): SPLIT_NAMES[parts[1].lower()] for parts in inside}
         return _refuse_no_train(root, Labelled(top, {file: file.split("/")[0] for file in split}, split))
     some = [parts for parts in inside if len(parts) > 2 and _is_split(parts[1])]
@@ -145,7 +147,7 @@ def _ordered(names: set[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (int(name), name) if numbers else (0, name)))
 
 
-def _splits_above(root: Path, files: Sequence[str], inside: Sequence[list[str]]) -> Labelled:
+def _splits_above(root: Path, inside: Sequence[list[str]]) -> Labelled:
     """Labels where the folders of splits stand above those of classes."""
     held = [parts for parts in inside if len(parts) > 2]
     if not held:

@@ -318,7 +318,7 @@ def test_pack_pretrain_evaluate(world, tmp_path):
             picture = toyset.digits()[0][(toyset.digits()[1] == digit).nonzero()[0][i]]
             (tmp_path / "classes" / str(digit) / f"{i}.png").write_bytes(toyset.png(picture))
     out, _ = curate("pack", "imagefolder", tmp_path / "classes", "--out", tmp_path / "t", "--target", "--json")
-    assert json.loads(out)["samples"] == {"train": 12, "val": 6, "test": 9}
+    assert json.loads(out)["samples"] == {"train": 18, "val": 3, "test": 6}
     small = ["--size", 12, "--crop", 12, "--width", 4, "--batch", 8, "--workers", 0, "--device", "cpu"]
     out, _ = curate("pretrain", "--store", folder / "store", "--out", tmp_path / "net", "--steps", 8, *small, "--json")
     assert json.loads(out)["steps"] == 8

@@ -198,7 +198,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("data", "kind", "words"),
         [
-            (b"\0\0\0\x18ftypheic" + bytes(40), "unsupported-image", "ISO media of brand heic"),
+            (b"\0\0\0\x18ftypisom" + bytes(40), "unsupported-image", "ISO media of brand isom"),
             (b"8BPS" + bytes(40), "unsupported-image", "Photoshop is not read here"),
             (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not-an-image", "unknown bytes"),
             (b"  <html><body>", "not-an-image", "text/html"),
@@ -256,3 +256,46 @@ class TestWarnings:
             thread.join()
         assert kinds == ["image-too-large"] * 200
         assert list(warnings.filters) == before
+
+
+class TestHeic:
+    """By the extra `heif`, and a word on it where that is not installed."""
+
+    def heic(self) -> bytes:
+        heif = pytest.importorskip("pillow_heif")
+        heif.register_heif_opener()
+        file = io.BytesIO()
+        # A gradient, red above, black below.
+        pixels = np.zeros((24, 40, 3), np.uint8)
+        pixels[..., 0] = np.linspace(250, 0, 24, dtype=np.uint8)[:, None]
+        Image.fromarray(pixels).save(file, "HEIF", quality=95)
+        return file.getvalue()
+
+    def test_it_is_decoded(self) -> None:
+        decoded = decode(self.heic())
+        assert (decoded.mode, decoded.size) == ("RGB", (40, 24))
+        top, bottom = decoded.getpixel((20, 0)), decoded.getpixel((20, 23))
+        assert top[0] > 230 > 20 > bottom[0]
+        assert max(top[1:]) < 20
+
+    def test_a_cut_one_is_damaged(self) -> None:
+        data = self.heic()
+        for size in (40, len(data) // 2, len(data) - 9):
+            with pytest.raises(ImageError, match="cut or damaged") as caught:
+                decode(data[:size])
+            assert caught.value.kind == "truncated-image"
+
+    def test_a_large_one_is_not_allocated(self) -> None:
+        with pytest.raises(ImageError, match="at most 10 px are read"):
+            decode(self.heic(), max_pixels=10)
+
+    def test_without_the_extra_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shards.io.images._formats", lambda: ("JPEG", "PNG"))
+        with pytest.raises(ImageError, match=r"brand heic is read where pillow-heif is installed \(the extra heif\)"):
+            decode(b"\0\0\0\x18ftypheic" + bytes(40))
+
+
+def test_avif_is_decoded_by_pillow_itself() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 6), (10, 200, 30)).save(file, "AVIF")
+    assert decode(file.getvalue()).size == (8, 6)

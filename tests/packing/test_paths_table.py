@@ -1,0 +1,136 @@
+"""What is packed by a table: paths, absolute and relative, and URLs, in its order, with what it says of them."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from image_makers import png, write
+from shard_makers import indexed, read_set
+
+from shards.errors import Misuse, ShardError
+from shards.packing.imagefolder import pack_folder, pack_target
+from shards.packing.paths_table import list_table
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A server on this machine of two pictures and a page."""
+    folder = write(tmp_path / "www", {"a/1.png": png(1), "picture": png(2), "page.jpg": b"<html>"})
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def table(tmp_path: Path, text: str) -> Path:
+    return write(tmp_path / "lists", {"t.csv": text.encode()}) / "t.csv"
+
+
+def test_paths_in_the_order_of_the_table(tmp_path: Path) -> None:
+    """Relative to its folder; what else a row says goes along."""
+    write(tmp_path / "lists", {"b.png": png(1), "d/a.png": png(2)})
+    write(tmp_path / "else", {"c.png": png(3)})
+    rows = f"file,text,n\nd/a.png,two,\nb.png,one,7\n{tmp_path}/else/c.png,,\n../else/c.png,again,\n"
+    report = pack_folder(table(tmp_path, rows), tmp_path / "out")
+    absolute = f"{tmp_path}/else/c"[1:]
+    members = read_set(tmp_path / "out")
+    assert [name for name, _ in members if name.endswith("png")] == [
+        "d/a.png",
+        "b.png",
+        f"{absolute}.png",
+        "else/c.png",
+    ]
+    found = dict(members)
+    assert found["b.txt"] == b"one"
+    assert json.loads(found["b.json"]) == {"text": "one", "n": "7"}
+    assert f"{absolute}.json" not in found
+    assert report.samples == {"": 4}
+
+
+def test_urls_are_fetched(tmp_path: Path, served: str) -> None:
+    """Twice where they stand twice; a name without a suffix is an image by its bytes; nothing is left lying about."""
+    rows = [
+        f"{served}/a/1.png?w=3",
+        f"{served}/picture",
+        f"{served}/a/1.png?w=3",
+        f"{served}/gone.png",
+        f"{served}/page.jpg",
+    ]
+    pq.write_table(pa.table({"url": rows, "caption": [None, "dark", None, "x", "y"]}), tmp_path / "u.parquet")
+    report = pack_folder(tmp_path / "u.parquet", tmp_path / "out")
+    host = served.removeprefix("http://")
+    assert dict(read_set(tmp_path / "out")) == {
+        f"{host}/a/1.png": png(1),
+        f"{host}/picture.image": png(2),
+        f"{host}/picture.json": b'{"caption": "dark"}',
+        f"{host}/picture.txt": b"dark",
+        f"{host}/a/1_2.png": png(1),
+    }
+    assert [fault.shard for fault in report.faults] == rows[3:]
+    assert "cannot be opened (HTTP Error 404: File not found)" in report.faults[0].detail
+    assert report.faults[1].kind == "not-an-image"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".curate", "000000.tar"]
+    names = pq.read_table(tmp_path / "out" / ".curate" / "names.parquet").to_pylist()
+    assert [(row["file"], row["bytes"]) for row in names] == [
+        (rows[0], len(png(1))),
+        (rows[1], len(png(2))),
+        (rows[2], len(png(1))),
+    ]
+    assert indexed(tmp_path / "out").table["image"].to_pylist() == ["png", "image", "png"]
+
+
+def test_a_table_tells_labels_too(tmp_path: Path, served: str) -> None:
+    rows = f"file,label,split\n{served}/a/1.png,cat,train\n{served}/picture,dog,train\n{served}/a/1.png?2,dog,test\n"
+    report = pack_target(table(tmp_path, rows), tmp_path / "out")
+    assert (report.classes, report.samples) == (("cat", "dog"), {"train": 2, "val": 0, "test": 1})
+    found = dict(read_set(tmp_path / "out" / "test"))
+    host = served.removeprefix("http://")
+    assert found[f"{host}/a/1_2.cls"] == b"1"
+    assert json.loads(found[f"{host}/a/1_2.json"]) == {"label": "dog", "split": "test"}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        (
+            "picture\na.png\n",
+            ShardError,
+            r"t\.csv: no table of images \(expected file, found picture\); write a column",
+        ),
+        ("file\n", ShardError, r"no table of images \(expected file, found no row\)"),
+        ("file,n\n,1\n", ShardError, "row 1 names no image"),
+        ("file\npipe:touch ran\n", Misuse, "names a command"),
+        ("file\nhttp://a b/c.png\n", Misuse, "a URL with a blank"),
+        ("file\ngone.png\n", ShardError, "no readable image in the table"),
+    ],
+)
+def test_a_table_of_no_images_is_one_line(tmp_path: Path, text: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said) as caught:
+        pack_folder(table(tmp_path, text), tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lists"]
+
+
+def test_another_file_is_misuse(tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").write_bytes(b"PK")
+    with pytest.raises(Misuse, match=r"not to be packed \(expected a folder, or a table of paths: .csv"):
+        pack_folder(tmp_path / "photos.zip", tmp_path / "out")
+
+
+def test_no_key_leaves_the_folder_it_is_unpacked_to(tmp_path: Path) -> None:
+    files = ["/etc/x.png", "../../y.png", "a/../z.png", "https://h/../w.png", "https://h/"]
+    listed = list_table(table(tmp_path, "file\n" + "\n".join(files) + "\n"))
+    assert [entry.key for entry in listed.entries] == ["etc/x", "y", "a/z", "h/w", "h"]
