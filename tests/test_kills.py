@@ -89,6 +89,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
         place = folder / "photos" / f"class{number % 3}" / f"{number:04d}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(toyset.png(picture))
+        place.with_suffix(".txt").write_text(str(number))
     store = ["--store", str(folder / "store")]
     two = {"workers": 2, "cache_bytes": 0}
     plain = {
@@ -100,11 +101,13 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     run.finish(folder / "run")
     manifest = ["--manifest", str(folder / "run" / "manifests" / "epoch=0001.parquet")]
     words = as_words(plain | two | {"pretext": "reconstruction", "epochs": 3})
+    photos = ["pack", "imagefolder", str(folder / "photos"), "--shard-size", "5000"]
     return {
         "run": run,
         "pretrain": Command(["pretrain", *store, *words], left=toyset.same_run, alone_s=0.5),
         "rewrite": Command(["rewrite", *store, *manifest, "--shard-size", "5000", "--workers", "2"]),
-        "pack": Command(["pack", "imagefolder", str(folder / "photos"), "--shard-size", "5000"]),
+        "pack": Command([*photos, "--workers", "2"]),
+        "pack a target": Command([*photos, "--target"]),
         "index": Command(["index", str(folder / "store"), "--workers", "2"], "--index", "index.parquet"),
     }
 
@@ -124,7 +127,7 @@ def living(leader: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
-@pytest.mark.parametrize("name", ["run", "pretrain", "rewrite", "pack", "index"])
+@pytest.mark.parametrize("name", ["run", "pretrain", "rewrite", "pack", "pack a target", "index"])
 def test_killed_at_any_moment_and_given_again_at_once(commands: dict[str, Command], tmp_path: Path, name: str) -> None:
     command = commands[name]
     seconds = command.finish(tmp_path / "whole")
@@ -137,7 +140,7 @@ def test_killed_at_any_moment_and_given_again_at_once(commands: dict[str, Comman
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         killed = time.monotonic()
-        if name != "pack" or not out.exists():  # which never writes over what is there, and whole
+        if not name.startswith("pack") or not out.exists():  # which never writes over what is there, and whole
             command.finish(out)
         while living(process) and time.monotonic() < killed + GONE_S:
             time.sleep(0.01)

@@ -109,7 +109,8 @@ def episode_notes(members: list[Tensor], ways: int, config: MetaConfig) -> tuple
     needed = config.shots + (config.queries or config.shots) if config.query == "apart" else config.shots
     small = sum(len(rows) < needed for rows in members)
     if small:
-        notes.append(f"{small} of {len(members)} classes have fewer than {needed} images and give fewer in an episode")
+        few = f"{small} of {len(members)} classes have fewer than {needed} images and give fewer in an episode"
+        notes.append(f"{few}; add images to train, or ask for fewer --shots")
     return tuple(notes)
 
 

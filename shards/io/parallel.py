@@ -30,7 +30,7 @@ _progress: ContextVar[ProgressCallback | None] = ContextVar("watch", default=Non
 
 @contextmanager
 def on_progress(by: ProgressCallback) -> Iterator[None]:
-    """Call ``by(done, total)`` after every task of any `map_shards` inside this block."""
+    """Call ``by(done, total)`` after every task of any `map_shards`, and every item of any `watched`, in this block."""
     before = _progress.set(by)
     try:
         yield
@@ -64,6 +64,15 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
         if watch is not None:
             watch(n_done, len(items))
         yield result
+
+
+def watched(items: Sequence[Item]) -> Iterator[Item]:
+    """The items, for work of one process: whoever watches hears of each when the next is asked for."""
+    watch = _progress.get()
+    for n_done, item in enumerate(items, start=1):
+        yield item
+        if watch is not None:
+            watch(n_done, len(items))
 
 
 def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:

@@ -19,8 +19,8 @@ from shards.io import remote
 from shards.io.atomic import atomic_write_unsynced
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
+from shards.packing.entry import Entry
 from shards.packing.journal import Journal
-from shards.packing.listing import Entry
 
 #: Images of one task: some seconds of large photographs.
 IMAGES = 128

@@ -23,6 +23,7 @@ from shards.indexing import domains, index, index_file
 from shards.io import shard_set
 from shards.io.atomic import atomic_folder
 from shards.io.images import encode_png
+from shards.io.parallel import watched
 from shards.io.regular_files import open_regular
 from shards.member_names import storable
 from shards.packing.imagefolder import check_paths
@@ -181,7 +182,7 @@ def _write_store(
     codes, places = codes[turn], places[turn]
     samples = (
         [(f"{_key(sources[code], 'train', place)}.png", encode_png(training[sources[code]].images[place]))]
-        for code, place in zip(codes, places)
+        for code, place in watched(list(zip(codes, places)))
     )
     write_shards(folder, samples, shard_size=shard_size)
     made, _ = index.build(shard_set.resolve(folder))
@@ -190,7 +191,7 @@ def _write_store(
 
 
 def _labelled(name: str, origin: str, source: IdxSplit, places: Int64Array) -> Iterator[Sample]:
-    for place in places:
+    for place in watched(places.tolist()):
         key = _key(name, origin, place)
         yield [(f"{key}.png", encode_png(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
 

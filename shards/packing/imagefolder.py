@@ -18,10 +18,11 @@ from shards.packing import labels as labelling
 from shards.packing import names, tables
 from shards.packing.checks import FETCHED, Places, readable
 from shards.packing.class_splits import Split, check_split, split_by_class, split_by_group
+from shards.packing.entry import Entry
 from shards.packing.groups import Groups, groups_of, save_groups, spread_notes
 from shards.packing.journal import resumed_folder
 from shards.packing.labels import Labelled
-from shards.packing.listing import Entry, Listing, identity, is_image, list_folder
+from shards.packing.listing import Listing, identity, is_image, list_folder, stamp
 from shards.packing.paths_table import list_table
 from shards.packing.report import PackReport
 from shards.packing.target import SPLITS, check_class_names, write_classes
@@ -99,7 +100,8 @@ def pack_target(
         labelling.refuse_split(split)
     wanted = [entry for entry in listing.entries if entry.file in told.label]
     faults: list[Fault] = []
-    asked = identity(listing, shard_size, split, seed, group_by, told.classes, told.label, told.split)
+    by = None if group_by is None else [group_by, stamp(group_by)]
+    asked = identity(listing, shard_size, split, seed, by, told.classes, told.label, told.split)
     with resumed_folder(out, asked) as (folder, journal):
         places = Places(str(listing.root), str(folder / FETCHED))
         held = {entry.file: entry for entry in readable(wanted, places, journal, workers, faults)}

@@ -106,6 +106,8 @@ def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
     if not split and all(_is_split(file.split("/")[0]) for file in label):
         split = {file: SPLIT_NAMES[file.split("/")[0].lower()] for file in label}
     notes = _gaps(path, sorted(set(told) - set(there)), sorted(set(there) - set(told)), len(told))
+    if len(rows) > len(told):
+        notes += (f"{len(rows) - len(told):,} rows of {path.name} name a file again, which is packed once",)
     found_labels = Labelled(_ordered(set(label.values())), label, split or None, notes)
     return _refuse_no_train(root, found_labels) if split else found_labels
 

@@ -18,6 +18,7 @@ from shards.io import remote
 from shards.io.folders import PassedOver, suffix_of, walk_folder
 from shards.member_names import IMAGE_SUFFIXES
 from shards.packing.captions import captions_of, is_captions
+from shards.packing.entry import Entry
 from shards.packing.keys import keys_of, renamed
 
 #: Suffixes of files that go along with the image they are named after.
@@ -26,25 +27,6 @@ SIDE_SUFFIXES = frozenset((*SIDECARS, "xml", "npy"))
 VERSION = 1
 #: Folders that systems leave beside pictures: what a Mac's archiver adds, thumbnails of a Synology, Windows' bin.
 FOREIGN_FOLDERS = frozenset(("__MACOSX", "@eaDir", "$RECYCLE.BIN"))
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An image to pack.
-
-    Args:
-        file: its path below the root with ``/``, an absolute path, or a URL.
-        key: of its sample.
-        suffix: of the image's member, with the dot.
-        sides: suffix and path of each side file.
-        told: suffix and body of each member that a table tells.
-    """
-
-    file: str
-    key: str
-    suffix: str
-    sides: tuple[tuple[str, str], ...] = ()
-    told: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,14 +113,15 @@ def identity(listing: Listing, *options: object) -> str:
     digest = sha256(json.dumps([VERSION, os.path.abspath(listing.root), options]).encode())
     for entry in listing.entries:
         files = [entry.file, *(file for _, file in entry.sides)]
-        stamps = [None if remote.is_url(file) else _stamp(os.path.join(listing.root, file)) for file in files]
+        stamps = [None if remote.is_url(file) else stamp(os.path.join(listing.root, file)) for file in files]
         digest.update(json.dumps([entry.key, files, stamps, [body.hex() for _, body in entry.told]]).encode())
     return digest.hexdigest()
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def stamp(path: str) -> tuple[int, int] | None:
+    """Size and time of a file; None where there is none."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # no name of a file
         return None
     return found.st_size, found.st_mtime_ns

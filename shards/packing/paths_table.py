@@ -13,8 +13,9 @@ from shards.errors import Misuse, ShardError
 from shards.io import remote
 from shards.packing import tables
 from shards.packing.captions import members_of
+from shards.packing.entry import Entry
 from shards.packing.keys import keys_of
-from shards.packing.listing import Entry, Listing, is_image
+from shards.packing.listing import Listing, is_image
 
 _TODO = "write a column file, of paths relative to the table or URLs"
 

@@ -14,6 +14,7 @@ from shards.errors import Misuse, ShardError
 from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.images import encode_png
+from shards.io.parallel import watched
 from shards.io.regular_files import read_regular
 from shards.packing.imagefolder import check_paths
 from shards.packing.splits import split_train_val
@@ -83,12 +84,12 @@ def pack_stl10(
 
 
 def _unlabelled(planes: UInt8Array) -> Iterator[Sample]:
-    for row in range(len(planes)):
+    for row in watched(range(len(planes))):
         yield [(f"unlabeled/{row:06d}.png", encode_png(pixels(planes[row])))]
 
 
 def _labelled(part: str, images: LabelledPart, rows: Int64Array) -> Iterator[Sample]:
-    for row in rows.tolist():
+    for row in watched(rows.tolist()):
         key = f"{part}/{row:06d}"
         yield [
             (f"{key}.png", encode_png(pixels(images.planes[row]))),

@@ -11,8 +11,8 @@ from pathlib import Path
 from shards.io import remote
 from shards.io.regular_files import read_regular
 from shards.packing.checks import Places
+from shards.packing.entry import Entry
 from shards.packing.journal import Journal
-from shards.packing.listing import Entry
 from shards.packing.names import Name
 from shards.tar.writer import Sample, written_shards
 

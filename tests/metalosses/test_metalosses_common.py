@@ -166,7 +166,8 @@ def test_fewer_classes_than_ways_are_said_once():
     assert len(meta.batch(1, 0).averaging) == 4
     assert meta.notes == (
         "episodes have 4 ways, not 20: the target has no more classes",
-        "4 of 4 classes have fewer than 7 images and give fewer in an episode",
+        "4 of 4 classes have fewer than 7 images and give fewer in an episode; add images to train, or ask for fewer "
+        "--shots",
     )
     assert meta_loss("prototypical").notes == ()
 

@@ -17,6 +17,7 @@ import curate
 import shards
 from curate.config.packers import PACKERS, PackerSpec, PackOption
 from curate.errors import CurateError, Misuse
+from shards.io.parallel import on_progress
 
 
 @dataclass(frozen=True)
@@ -161,3 +162,20 @@ def test_a_row_whose_function_is_lost_is_told_by_name(command):
         curate.pack("lost", "x", out="y")
     with pytest.raises(Misuse, match="packer lost: is there already"):
         PACKERS.register("lost", PackerSpec("other:pack", "x", "y"))
+
+
+def test_whoever_watches_hears_how_far_a_packer_is(tmp_path):
+    """Every image that is written, of the part that it belongs to."""
+    for name in ("a", "b"):
+        for part, rows in (("train", slice(0, 90)), ("t10k", slice(90, 120))):
+            for kind, values in (("images-idx3", digits()[0][rows]), ("labels-idx1", digits()[1][rows])):
+                path = tmp_path / name / f"{part}-{kind}-ubyte"
+                path.parent.mkdir(exist_ok=True)
+                head = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
+                path.write_bytes(head + values.astype("uint8").tobytes())
+    told = []
+    with on_progress(lambda done, total: told.append((done, total))):
+        shards.pack_idx([tmp_path / "a", tmp_path / "b"], own="a", out=tmp_path / "out")
+    stored = 90 + 90 - 15
+    assert told[:stored] == [(n, stored) for n in range(1, stored + 1)]
+    assert told[-1] == (30, 30)

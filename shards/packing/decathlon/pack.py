@@ -26,6 +26,7 @@ from shards.io import shard_set
 from shards.io.atomic import atomic_folder
 from shards.io.images import ImageError, decode
 from shards.io.json_files import write_json
+from shards.io.parallel import watched
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon import grouped
@@ -313,7 +314,7 @@ def _images(
     """Row, member name and bytes of every image that decodes; the others are reported in ``findings``."""
     keys = keys_of(split.files)
     with open_images(root, split) as body:
-        for row in rows.tolist():
+        for row in watched(rows.tolist()):
             file = split.files[row].as_py()
             data = body(row)
             if _is_readable(data, file, split.sizes[row].tolist(), findings):
