@@ -200,5 +200,5 @@ def _report(
     """The report; ``loose`` are images of no class."""
     over = listing.passed_over
     ignored = over.hidden_files + len(listing.others) + len(over.special_files) + len(loose)
-    others = (*listing.others, *loose)
+    others = tuple(sorted((*listing.others, *loose)))
     return PackReport(samples, classes, ignored, tuple(faults), over, listing.renamed, notes, others)

@@ -78,11 +78,13 @@ def list_folder(source: Path) -> Listing:
         twice += len(said) < len(told.get(path, ()))
         entries.append(Entry(path, key, Path(path).suffix, tuple(_as_named(own)), said))
     if twice:
-        notes += (f"{twice:,} images have a file of their own for what a table says of them; the file is taken",)
+        many = f"{twice:,} image{'s' * (twice > 1)}"
+        notes += (f"of {many} both a table and a file of its own say something; the file is taken",)
     if foreign:
         where = sorted({next(part for part in path.split("/") if part in FOREIGN_FOLDERS) for path in foreign})
-        notes += (f"{len(foreign):,} files in {', '.join(where)} are the system's, not yours, and were passed over",)
-    others = tuple(path for path in (*beside, *foreign) if path not in taken)
+        many = f"{len(foreign):,} file{'s' * (len(foreign) > 1)}"
+        notes += (f"passed over {many} in {', '.join(where)}, which systems leave beside pictures",)
+    others = tuple(sorted(path for path in (*beside, *foreign) if path not in taken))
     counts = Counter(map(suffix_of, others))
     passed_over = replace(passed_over, others=dict(sorted(counts.items())))
     new_keys = renamed({entry.file: entry.key for entry in entries})

@@ -146,6 +146,7 @@ def test_pack_by_name_is_the_typed_call(tmp_path):
         (lambda: curate.pack("idx", ["x"], out="y"), "packer idx: needs own; give it"),
         (lambda: curate.pack("imagefolder", ["x", "z"], out="y"), "packer imagefolder: takes one folder, not 2"),
         (lambda: shards.pack_imagefolder("x", out="y", split=(1.0, 0.0, 0.0)), "--split: only with --target"),
+        (lambda: shards.pack_imagefolder("x", out="y", labels="l.csv"), "--labels: only with --target"),
     ],
 )
 def test_what_a_call_refuses(call, said):

@@ -12,9 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from image_makers import png, write
 from shard_makers import indexed, read_set
 
+from curate.cli import curate
 from shards.errors import Misuse, ShardError
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.packing.paths_table import list_table
@@ -122,6 +124,19 @@ def test_a_table_of_no_images_is_one_line(tmp_path: Path, text: str, error: type
         pack_folder(table(tmp_path, text), tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lists"]
+
+
+def test_the_command_takes_a_table_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    """One that is a target by its own labels; a folder that is none is one line, exit 1."""
+    write(tmp_path / "lists", {f"{n}.png": png(n) for n in range(6)})
+    source = table(tmp_path, "file,label\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(6)))
+    packing = ["pack", "imagefolder", str(source), "--target", "--out", str(tmp_path / "out"), "--workers", "1"]
+    done = CliRunner().invoke(curate, packing, catch_exceptions=False)
+    assert done.stdout == "packed 2 train, 2 val, 2 test in 2 classes; left out 0, ignored 0 other files\n"
+    assert done.exit_code == 0
+    flat = ["pack", "imagefolder", str(source.parent), "--target", "--out", str(tmp_path / "flat")]
+    with pytest.raises(ShardError, match="no class folder"):
+        CliRunner().invoke(curate, flat, catch_exceptions=False)
 
 
 def test_another_file_is_misuse(tmp_path: Path) -> None:

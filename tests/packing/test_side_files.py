@@ -65,7 +65,7 @@ def test_what_a_mac_leaves_in_an_archive_is_not_packed(tmp_path: Path) -> None:
     files = {"x.jpg": png(1), "__MACOSX/x.jpg": png(2), "a/@eaDir/x.jpg/THUMB.jpg": png(3)}
     report = pack_folder(write(tmp_path / "in", files), tmp_path / "out")
     assert read_set(tmp_path / "out") == [("x.jpg", png(1))]
-    assert report.notes == ("2 files in @eaDir, __MACOSX are the system's, not yours, and were passed over",)
+    assert report.notes == ("passed over 2 files in @eaDir, __MACOSX, which systems leave beside pictures",)
     assert report.ignored == 2
 
 
@@ -114,7 +114,7 @@ class TestTables:
         files = {"metadata.csv": b"file_name,text\na.png,table\n", "a.png": png(1), "a.txt": b"file"}
         report = pack_folder(write(tmp_path / "in", files), tmp_path / "out")
         assert dict(read_set(tmp_path / "out"))["a.txt"] == b"file"
-        assert report.notes == ("1 images have a file of their own for what a table says of them; the file is taken",)
+        assert report.notes == ("of 1 image both a table and a file of its own say something; the file is taken",)
 
     def test_rows_of_no_image_are_told(self, tmp_path: Path) -> None:
         files = {"metadata.csv": b"file_name,text\na.png,x\ngone.png,y\n", "a.png": png(1)}
