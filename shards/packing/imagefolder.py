@@ -22,7 +22,7 @@ from shards.packing.entry import Entry
 from shards.packing.groups import Groups, groups_of, save_groups, spread_notes
 from shards.packing.journal import resumed_folder
 from shards.packing.labels import Labelled
-from shards.packing.listing import Listing, identity, is_image, list_folder, stamp
+from shards.packing.listing import Listing, identity, is_image, list_folder, stamp, with_others
 from shards.packing.paths_table import list_table
 from shards.packing.report import PackReport
 from shards.packing.target import SPLITS, check_class_names, write_classes
@@ -95,6 +95,9 @@ def pack_target(
         check_split(split)
     listing = _listed(source, out, shard_size)
     told = _labelled(source, listing, labels)
+    if labels is not None:
+        own = labels.resolve()
+        listing = with_others(listing, [file for file in listing.others if (listing.root / file).resolve() != own])
     check_class_names(told.classes, str(source))
     if told.split is not None:
         labelling.refuse_split(split)

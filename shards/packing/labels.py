@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +75,9 @@ def by_folders(root: Path, files: Sequence[str]) -> Labelled:
 
 
 def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
-    """Labels by a table with the columns ``file`` (as in ``files``), ``label`` and perhaps ``split``.
+    """Labels by a table with the columns ``file``, ``label`` and perhaps ``split``.
+
+    A file is told by its path from the root, or from the folder of the table, or as it stands in ``files``.
 
     Classes are in the order of their names, or of their numbers where all are whole numbers. Without a column
     ``split``, splits are kept where every labelled image lies in a folder of one.
@@ -88,8 +91,8 @@ def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
     if column is None or "label" not in rows[0]:
         found = ", ".join(rows[0]) if rows else "no row"
         raise ShardError("no file of labels", shard=str(path), expected="file, label", found=found, todo=_TODO)
-    told = _told(path, rows, column)
     there = {storable(file): file for file in files}
+    told = {_as_listed(root, path, name, there): row for name, row in _told(path, rows, column).items()}
     label = {there[name]: row[0] for name, row in told.items() if name in there}
     if not label:
         expected, found = f"paths such as {storable(files[0])}" if files else None, next(iter(told))
@@ -130,6 +133,12 @@ def _told(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> dict
         if told.setdefault(str(file), (str(label), known)) != (str(label), known):
             raise ShardError("a file stands there twice", shard=str(path), key=str(file), todo="write it once")
     return told
+
+
+def _as_listed(root: Path, table: Path, name: str, there: Container[str]) -> str:
+    """A file as it is listed: by its path from the root, else from the folder of the table; else as it stands."""
+    found = name if name in there else os.path.relpath(os.path.join(table.parent, name), root)
+    return found if found in there else name
 
 
 def _gaps(path: Path, gone: list[str], unlabelled: list[str], n_rows: int) -> tuple[str, ...]:

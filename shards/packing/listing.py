@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -84,11 +85,16 @@ def list_folder(source: Path) -> Listing:
         where = sorted({next(part for part in path.split("/") if part in FOREIGN_FOLDERS) for path in foreign})
         many = f"{len(foreign):,} file{'s' * (len(foreign) > 1)}"
         notes += (f"passed over {many} in {', '.join(where)}, which systems leave beside pictures",)
-    others = tuple(sorted(path for path in (*beside, *foreign) if path not in taken))
-    counts = Counter(map(suffix_of, others))
-    passed_over = replace(passed_over, others=dict(sorted(counts.items())))
     new_keys = renamed({entry.file: entry.key for entry in entries})
-    return Listing(source, tuple(entries), others, passed_over, notes, new_keys)
+    listing = Listing(source, tuple(entries), (), passed_over, notes, new_keys)
+    return with_others(listing, sorted(path for path in (*beside, *foreign) if path not in taken))
+
+
+def with_others(listing: Listing, others: Sequence[str]) -> Listing:
+    """A listing whose files of no sample are these."""
+    counts = Counter(map(suffix_of, others))
+    passed_over = replace(listing.passed_over, others=dict(sorted(counts.items())))
+    return replace(listing, others=tuple(others), passed_over=passed_over)
 
 
 def _sides(images: list[str], beside: list[str]) -> dict[str, dict[str, str]]:

@@ -196,6 +196,16 @@ class TestTable:
         )
         assert (sum(report.samples.values()), report.ignored, report.others) == (6, 2, ("6.png", "7.png"))
 
+    def test_a_file_may_be_told_from_the_tables_folder(self, tmp_path: Path) -> None:
+        """Or by its whole path; and the table may lie among the images."""
+        source = write(tmp_path / "in", pictures("1.png", "d/2.png", "3.png", "4.png"))
+        rows = f"in/1.png,a\n{source}/d/2.png,a\n./in/3.png,a\n4.png,b\n"
+        labels = self.table(tmp_path, "file,label,split\n" + rows.replace("\n", ",train\n"))
+        assert pack_target(source, tmp_path / "out", labels=labels).samples["train"] == 4
+        inside = write(source, {"l.csv": b"file,label,split\n1.png,a,train\nd/2.png,b,train\n"}) / "l.csv"
+        report = pack_target(source, tmp_path / "more", labels=inside)
+        assert (report.others, report.passed_over.others) == (("3.png", "4.png"), {})
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [
