@@ -1,7 +1,7 @@
 """Packs image files as shards: a store of all, or a target with labels and splits.
 
 Image bytes are stored as they are, with the files beside them that say something of them; what does not decode is left
-out. What there is to pack is `listing`'s and `paths_table`'s to say, labels and splits `labels`' and `class_splits`'.
+out. What there is to pack is `listing`'s and `paths_table`'s to say, labels and splits `labels`', `label_table`'s and `class_splits`'.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
-from shards.packing import labels as labelling
 from shards.packing import names, tables
 from shards.packing.checks import FETCHED, Places, readable
 from shards.packing.class_splits import Split, check_split, split_by_class, split_by_group
 from shards.packing.entry import Entry
 from shards.packing.groups import Groups, groups_of, save_groups, spread_notes
 from shards.packing.journal import resumed_folder
-from shards.packing.labels import Labelled
+from shards.packing.label_table import by_table
+from shards.packing.labels import Labelled, by_folders, refuse_split
 from shards.packing.listing import Listing, identity, is_image, list_folder, stamp, with_others
 from shards.packing.paths_table import list_table
 from shards.packing.report import PackReport
@@ -74,7 +74,7 @@ def pack_target(
     """Pack labelled images as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
     ``out`` appears whole or not at all; a kill loses little. Labels are told by folders (`labels.by_folders`) or a
-    table (`labels.by_table`), which may also tell splits. Where they do not, each class is split by itself, at random
+    table (`label_table.by_table`), which may also tell splits. Where they do not, each class is split by itself, at random
     by ``seed``, with at least one image in every split whose share is not 0. A sample is the image, a ``.cls`` member
     and what goes along with the image; its order inside the split is random.
 
@@ -100,7 +100,7 @@ def pack_target(
         listing = with_others(listing, [file for file in listing.others if (listing.root / file).resolve() != own])
     check_class_names(told.classes, str(source))
     if told.split is not None:
-        labelling.refuse_split(split)
+        refuse_split(split)
     wanted = [entry for entry in listing.entries if entry.file in told.label]
     faults: list[Fault] = []
     by = None if group_by is None else [group_by, stamp(group_by)]
@@ -164,8 +164,8 @@ def image_files(source: Path) -> tuple[list[str], PassedOver]:
 def _labelled(source: Path, listing: Listing, labels: Path | None) -> Labelled:
     files = [entry.file for entry in listing.entries]
     if labels is None and source.is_dir():
-        return labelling.by_folders(source, files)
-    return labelling.by_table(source, files, labels or source)
+        return by_folders(source, files)
+    return by_table(source, files, labels or source)
 
 
 def _parts(
