@@ -1,7 +1,7 @@
 """Packs image files as shards: a store of all, or a target with labels and splits.
 
 Image bytes are stored as they are, with the files beside them that say something of them; what does not decode is left
-out. What there is to pack is `listing`'s and `paths_table`'s to say, labels and splits `labels`', `label_table`'s and `class_splits`'.
+out. What there is to pack say `listing` and `paths_table`, the labels `labels` and `label_table`; `class_splits` draws.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def pack_target(
     """Pack labelled images as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
     ``out`` appears whole or not at all; a kill loses little. Labels are told by folders (`labels.by_folders`) or a
-    table (`label_table.by_table`), which may also tell splits. Where they do not, each class is split by itself, at random
-    by ``seed``, with at least one image in every split whose share is not 0. A sample is the image, a ``.cls`` member
-    and what goes along with the image; its order inside the split is random.
+    table (`label_table.by_table`), which may also tell splits. Where they do not, each class is split by itself, at
+    random by ``seed``, with at least one image in every split whose share is not 0. A sample is the image, a ``.cls``
+    member and what goes along with the image; its order inside the split is random.
 
     Args:
         source: as in `pack_folder`; a table that has the column ``label`` tells labels, too.
