@@ -16,7 +16,7 @@ from shards.errors import ShardError
 from shards.faults import Fault
 from shards.indexing.content import image_fault
 from shards.io import remote
-from shards.io.atomic import atomic_write_unsynced
+from shards.io.atomic import atomic_write_unsynced, sync_folder
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
 from shards.packing.entry import Entry
@@ -24,8 +24,8 @@ from shards.packing.journal import Journal
 
 #: Images of one task: some seconds of large photographs.
 IMAGES = 128
-#: Connections at a time of a task, and bytes of an image at most.
-CONNECTIONS, MAX_BYTES = 16, 1 << 30
+#: Connections at a time of a task, tries of each image, and its bytes at most.
+CONNECTIONS, TRIES, MAX_BYTES = 16, 3, 1 << 30
 #: Folder of fetched images in the folder that is being packed.
 FETCHED = ".fetched"
 
@@ -64,6 +64,8 @@ class Check:
         if remotes := [entry for entry in entries if remote.is_url(entry.file)]:
             with ThreadPoolExecutor(CONNECTIONS) as threads:
                 failed = dict(zip((entry.key for entry in remotes), threads.map(self._fetch, remotes)))
+            if os.path.isdir(self.places.fetched):
+                sync_folder(Path(self.places.fetched))  # before the journal says that they are there
         return [fault for entry in entries for fault in self._faults(entry, failed.get(entry.key))]
 
     def _fetch(self, entry: Entry) -> str | None:
@@ -71,13 +73,9 @@ class Check:
         place = self.places.of(entry)
         if os.path.exists(place):
             return None
-        try:
-            with remote.open_url(entry.file) as stream:
-                data = stream.read(MAX_BYTES + 1)
-        except ShardError as error:
-            return error.problem
-        if len(data) > MAX_BYTES:
-            return f"more than {MAX_BYTES:,} bytes"
+        data = _download(entry.file)
+        if isinstance(data, str):
+            return data
         with atomic_write_unsynced(Path(place)) as file:
             file.write(data)
         return None
@@ -92,6 +90,21 @@ class Check:
             said = _read(self.places.beside(side))
             if not isinstance(said, bytes):
                 yield Fault("bad-sidecar", side, None, None, f"{side}: {said}")
+
+
+def _download(url: str) -> bytes | str:
+    """The bytes of a URL, or why there are none; what a server does not refuse is tried again."""
+    problem = ""
+    for _ in range(TRIES):
+        try:
+            with remote.open_url(url) as stream:
+                data = stream.read(MAX_BYTES + 1)
+            return data if len(data) <= MAX_BYTES else f"more than {MAX_BYTES:,} bytes"
+        except ShardError as error:
+            problem = error.problem
+        if "HTTP Error 4" in problem:
+            break
+    return problem
 
 
 def _read(place: str) -> bytes | str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import http.server
+import io
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,8 @@ from image_makers import png, write
 from shard_makers import indexed, read_set
 
 from curate.cli import curate
-from shards.errors import Misuse, ShardError
+from shards.errors import Misuse, NotShards, ShardError
+from shards.io import remote
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.packing.paths_table import list_table
 
@@ -92,6 +95,30 @@ def test_urls_are_fetched(tmp_path: Path, served: str) -> None:
         (rows[2], len(png(1))),
     ]
     assert indexed(tmp_path / "out").table["image"].to_pylist() == ["png", "image", "png"]
+
+
+def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times; one that says no, once."""
+    asked: list[str] = []
+
+    @contextmanager
+    def open_url(url: str) -> Iterator[io.BytesIO]:
+        asked.append(url)
+        if url.endswith("no.png"):
+            raise NotShards("cannot be opened (HTTP Error 403: Forbidden)", shard=url)
+        if asked.count(url) < (3 if url.endswith("slow.png") else 9):
+            raise NotShards("the connection broke (timed out)", shard=url)
+        yield io.BytesIO(png(5))
+
+    monkeypatch.setattr(remote, "open_url", open_url)
+    urls = [f"http://h/{name}.png" for name in ("slow", "no", "dead")]
+    report = pack_folder(table(tmp_path, "url\n" + "\n".join(urls)), tmp_path / "out")
+    assert read_set(tmp_path / "out") == [("h/slow.png", png(5))]
+    assert [asked.count(url) for url in urls] == [3, 1, 3]
+    assert [fault.detail for fault in report.faults] == [
+        "http://h/no.png: cannot be opened (HTTP Error 403: Forbidden)",
+        "http://h/dead.png: the connection broke (timed out)",
+    ]
 
 
 def test_a_table_tells_labels_too(tmp_path: Path, served: str) -> None:
