@@ -20,7 +20,7 @@ from shards.errors import Misuse
 from shards.indexing import index as indexes
 from shards.indexing import index_file
 from shards.indexing.index import Index, Report
-from shards.io import parallel, remote, shard_set
+from shards.io import remote, shard_set
 from shards.io.json_files import write_json
 from shards.rewriting import exports
 from shards.rewriting import rewrite as rewriting
@@ -229,7 +229,7 @@ def pack_imagefolder(
     group_by: str | None = None,
     seed: int = 0,
     shard_size: int | None = None,
-    workers: int | None = None,
+    workers: int = 1,
 ) -> PackReport:
     """Make shards of image files; their bytes stay as they are, what does not decode is left out.
 
@@ -249,7 +249,7 @@ def pack_imagefolder(
             first bracket or whole match is the group; or a CSV or Parquet file with columns ``file`` and ``group``.
         seed: of the splits, and of the order within each.
         shard_size: bytes of a shard; None for 256 MiB.
-        workers: processes that decode; None for one a core, at most 8. The bytes do not depend on it.
+        workers: processes that decode; the bytes do not depend on their number.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``folder``; shares that are none, or of no target.
@@ -264,9 +264,8 @@ def pack_imagefolder(
         if value is not None and not target:
             raise Misuse(f"{name}: only with --target; add it, or leave {name} out")
     size = _shard_size(shard_size)
-    processes = parallel.default_workers() if workers is None else workers
     if not target:
-        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size, workers=processes)
+        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size, workers=workers)
     return imagefolder.pack_target(
         Path(folder),
         Path(out),
@@ -275,7 +274,7 @@ def pack_imagefolder(
         shard_size=size,
         group_by=group_by,
         labels=None if labels is None else Path(labels),
-        workers=processes,
+        workers=workers,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from curate.cli.options import json_option, out_option, print_result, seed_option, shard_size_option, talk
+from curate.cli.options import json_option, n_workers, out_option, print_result, seed_option, shard_size_option, talk
 from curate.config.packers import PACKERS, PackerSpec, PackOption
 
 
@@ -32,6 +32,8 @@ def command_of(name: str, spec: PackerSpec) -> click.Command:
 
         source = given.pop(spec.source)
         options = {option.name: _value(option, given[option.name]) for option in spec.options}
+        if "workers" in options:
+            options["workers"] = n_workers(options["workers"])
         with shard_bar("packing", "part"):
             report = api.pack(name, source, out=out, seed=seed, shard_size=shard_size, **options)
         for line in report.remarks():
