@@ -141,5 +141,7 @@ def readable(
         faults += found
         bad = {fault.shard for fault in found}
         for entry in part:
-            if entry.file not in bad:
-                yield replace(entry, sides=tuple(side for side in entry.sides if side[1] not in bad))
+            if entry.file in bad:
+                continue
+            sides = tuple(side for side in entry.sides if side[1] not in bad)
+            yield entry if sides == entry.sides else replace(entry, sides=sides)

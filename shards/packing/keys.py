@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
+from os.path import splitext
 
 from shards.member_names import split_name, storable
 
@@ -31,7 +31,7 @@ def keys_of(paths: Iterable[str]) -> list[str]:
 def plain_key(path: str) -> str:
     """A file's path without its extension, other dots of the file name replaced by ``_``."""
     folder, slash, name = path.rpartition("/")
-    return folder + slash + Path(name).stem.replace(".", "_")
+    return folder + slash + splitext(name)[0].replace(".", "_")
 
 
 def readable_key(key: str) -> str:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from os.path import splitext
 from pathlib import Path
 
 from shards.indexing.content import SIDECARS
@@ -53,7 +54,7 @@ class Listing:
 
 def is_image(name: str) -> bool:
     """Whether a file is an image by its name."""
-    return Path(name).suffix[1:].lower() in IMAGE_SUFFIXES
+    return splitext(name)[1][1:].lower() in IMAGE_SUFFIXES
 
 
 def list_folder(source: Path) -> Listing:
@@ -77,7 +78,7 @@ def list_folder(source: Path) -> Listing:
         taken.update(own.values())
         said = tuple((suffix, body) for suffix, body in told.get(path, ()) if suffix not in own)
         twice += len(said) < len(told.get(path, ()))
-        entries.append(Entry(path, key, Path(path).suffix, tuple(_as_named(own)), said))
+        entries.append(Entry(path, key, splitext(path)[1], tuple(_as_named(own)), said))
     if twice:
         many = f"{twice:,} image{'s' * (twice > 1)}"
         notes += (f"of {many} both a table and a file of its own say something; the file is taken",)
@@ -101,19 +102,15 @@ def _sides(images: list[str], beside: list[str]) -> dict[str, dict[str, str]]:
     """The side files of each image that has some: path by suffix in lower case, with the dot."""
     by_stem: dict[str, dict[str, str]] = defaultdict(dict)
     for path in beside:
-        suffix = Path(path).suffix
+        stem, suffix = splitext(path)
         if suffix[1:].lower() in SIDE_SUFFIXES:
-            by_stem[path[: -len(suffix)]].setdefault(suffix.lower(), path)
-    return {
-        path: found
-        for path in images
-        if (found := by_stem.get(path, {}) | by_stem.get(path[: -len(Path(path).suffix)], {}))
-    }
+            by_stem[stem].setdefault(suffix.lower(), path)
+    return {path: found for path in images if (found := by_stem.get(path, {}) | by_stem.get(splitext(path)[0], {}))}
 
 
 def _as_named(own: dict[str, str]) -> list[tuple[str, str]]:
     """Side files in the order of their suffixes, each with its suffix as it is written."""
-    return [(Path(path).suffix, path) for _, path in sorted(own.items())]
+    return [(splitext(path)[1], path) for _, path in sorted(own.items())]
 
 
 def identity(listing: Listing, *options: object) -> str:
