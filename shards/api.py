@@ -31,7 +31,7 @@ from shards.rewriting.manifest import read_manifest
 if TYPE_CHECKING:
     from shards.packing.decathlon.pack import DecathlonReport
     from shards.packing.idx import IdxReport
-    from shards.packing.imagefolder import PackReport
+    from shards.packing.report import PackReport
     from shards.packing.stl10 import Stl10Report
 
 PathLike = str | os.PathLike[str]

@@ -65,7 +65,7 @@ def by_folders(root: Path, files: Sequence[str]) -> Labelled:
         split = {"/".join(parts): SPLIT_NAMES[parts[1].lower()] for parts in inside}
         return refuse_no_train(root, Labelled(top, {file: file.split("/")[0] for file in split}, split))
     some = [parts for parts in inside if len(parts) > 2 and is_split(parts[1])]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if some:
         notes = (
             f"{len(some):,} of {len(inside):,} images lie in folders such as {'/'.join(some[0][:2])}, the others in no "
