@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         reproduce_table2,
         reproduce_table3,
         run,
+        subset,
         write_weights,
     )
     from curate.errors import CurateError, Error, Misuse
@@ -74,6 +75,7 @@ __all__ = [
     "reproduce_table2",
     "reproduce_table3",
     "run",
+    "subset",
     "write_weights",
 ]
 

@@ -33,6 +33,7 @@ from shards.errors import Error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from curate.data.subset import Subset
     from curate.evaluation.score import Score
     from curate.evaluation.search import Tell
     from curate.experiments.advice.record import Advice
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from curate.runs.features import FeatureSummary
     from curate.runs.opened import Run
     from curate.stats.friedman import Comparison
+    from shards.api import ArrowStream
+    from shards.indexing.index import Index
 
 PathLike = str | os.PathLike[str]
 
@@ -315,6 +318,47 @@ def export(
         return shards.export(folder, dali=dali, datacomp=datacomp)
     store, weights = store_and_weights(run_of(Path(folder)) if run is None else _path(run))
     return shards.export(folder, dali=dali, datacomp=datacomp, metadata_of=store, further=weights)
+
+
+def subset(
+    index: Index,
+    manifest: pa.Table | ArrowStream | PathLike,
+    weights: str | None = None,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    rank: int | None = None,
+    ranks: int | None = None,
+) -> Subset:
+    """Read the kept samples straight from the store's own shards, in torch: a subset without a second copy.
+
+    Each sample is read by its own byte range, of local shards and of those behind a URL.
+
+    Args:
+        index: of the store.
+        manifest: columns ``shard`` and ``key``: an Arrow table, a Polars or pandas frame, or a Parquet file. Of
+            ``weights.parquet``, or an epoch of the ledger, the lines whose ``kept`` is true count.
+        weights: a column of it, such as ``mean``: an epoch has as many samples as are kept, drawn in proportion to it,
+            so that each comes floor or ceil of its expected count. None for every one once.
+        seed: of the order of each epoch, and of its draw.
+        batch: the loader's batch size: then its batches are the same for any number of workers, and a count of steps
+            says where an epoch stands.
+        rank, ranks: of this process; None for what torch.distributed, or the environment, has.
+
+    Returns:
+        An `IterableDataset` of ``{"__key__", "__url__", "__row__", "jpg", ...}``, for a torch loader or as the first
+        stage of a webdataset pipeline.
+
+    Raises:
+        ShardError: the table does not fit the index, keeps nothing, or has no such weights; a shard is compressed.
+        Misuse: a number out of its range.
+
+    >>> len(subset(shards.open_index("store"), "run/weights.parquet", "mean"))        # doctest: +SKIP
+    """
+    from curate.data.subset import subset as open_subset
+    from shards.api import table_of
+
+    return open_subset(index, table_of(manifest), weights, seed, batch, rank, ranks)
 
 
 def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike | None = None) -> Report:

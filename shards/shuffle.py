@@ -6,6 +6,7 @@ The order depends neither on the number of workers nor on which shard holds a ro
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,31 @@ def epoch_order(rows: Int64Array, seed: int, epoch: int) -> Int64Array:
     block = np.argsort(permutation(seed, "order of blocks", epoch, blocks))[np.arange(len(rows)) // BLOCK_ROWS]
     keys = random_bits(seed, "order", epoch, len(rows))
     return np.asarray(rows[np.lexsort((keys, block // WINDOW_BLOCKS))], dtype=np.int64)
+
+
+def windowed_order(count: int, seed: int, epoch: int, start: int = 0) -> Iterator[tuple[int, Int64Array]]:
+    """A block shuffle of ``range(count)`` as `epoch_order` makes it, a window of 16 blocks at a time.
+
+    Each window has a key of its own, so that no more than one is in memory, and an order is entered in its middle at
+    once.
+
+    Args:
+        count: how many places are ordered.
+        seed, epoch: key of the order.
+        start: windows that end at or before this position of the order are not made.
+
+    Yields:
+        The position of a window's first place in the order, and its places, int64.
+    """
+    blocks, first = permutation(seed, "windowed order of blocks", epoch, -(-count // BLOCK_ROWS)), 0
+    for number, at in enumerate(range(0, len(blocks), WINDOW_BLOCKS)):
+        begins = blocks[at : at + WINDOW_BLOCKS] * BLOCK_ROWS
+        places = (begins[:, None] + np.arange(BLOCK_ROWS)).ravel()
+        places = places[places < count]
+        if first + len(places) > start:
+            turn = permutation(seed, f"windowed order, window {number}", epoch, len(places))
+            yield first, places[turn]
+        first += len(places)
 
 
 def shard_order(rows: Int64Array, shards: npt.NDArray[np.integer], seed: int, epoch: int) -> Int64Array:

@@ -1,38 +1,33 @@
 """Reads samples of an indexed store in a given order, for training and for tools.
 
-Local shards are read by seeking to the index's byte offsets; gzip and remote shards sequentially. `shards.shuffle`
-computes the order, the caller's ``load`` decodes the bytes. Batches come through webdataset's pipeline and torch's
-loader, which are imported on call.
+Local shards are read by seeking to the index's byte offsets; gzip and remote shards sequentially, and remote ones by
+byte ranges where that is asked for. `shards.shuffle` computes the order, the caller's ``load`` decodes the bytes.
+Batches come through webdataset's pipeline and torch's loader, which are imported on call.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby, islice
 from typing import Any, BinaryIO, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from shards import shuffle
 from shards.arrays import Int64Array
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
-from shards.indexing.members import (
-    Bodies,
-    SampleMembers,
-    bodies_in_sample,
-    bodies_in_shard,
-    members_of_key,
-    shard_members_by_key,
-)
+from shards.indexing.members import bodies_at, bodies_in_shard, shard_members_by_key
 from shards.io import processes, remote
 from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompressed
 from shards.io.shard_set import locate
 from shards.member_names import RESERVED
-from shards.tar.walk import FILE
 
 Loaded = TypeVar("Loaded")
 
@@ -42,6 +37,11 @@ Sample = dict[str, Any]
 IndexRow = tuple[int, dict[str, Any]]
 
 _COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
+_WHOLE_COLUMNS = ["shard", "key", "offset", "size", "extents"]
+#: Samples behind a URL that one reader asks for before the first has come; rows that are looked up in an index at once.
+_READS_AHEAD, _LOOKED_UP = 16, 256
+#: Shards of which one reader keeps a list of members, where samples have hard links.
+_WALKED = 8
 
 
 def image_batches(
@@ -122,11 +122,9 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
     Raises:
         ShardsChanged: a shard is gone or shorter than its index says.
     """
-    table = index.table.select(["shard", "key", "offset", "size", "extents"])
-    lines = ((row, table.slice(row, 1).to_pylist()[0]) for row in rows.tolist())
-    streamed = _streamed_shards(index)
+    streamed, walked = _streamed_shards(index), lru_cache(_WALKED)(shard_members_by_key)
     with OpenShards() as files:
-        for shard, run in groupby(lines, key=lambda line: str(line[1]["shard"])):
+        for shard, run in groupby(_whole_rows(index, [rows]), key=lambda line: str(line[1]["shard"])):
             location = locate(index.root, shard)
             if shard in streamed:
                 held = list(run)
@@ -135,26 +133,60 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
                     dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held, strict=True)
                 )
             else:
-                walked: dict[str, SampleMembers] = {}
                 for row, line in run:
-                    yield dict(_members_at(location, line, files, walked)) | _new_sample(index, line, row)
+                    yield dict(bodies_at(location, line, files, walked)) | _new_sample(index, line, row)
 
 
-def _members_at(location: str, line: dict[str, Any], files: OpenShards, walked: dict[str, SampleMembers]) -> Bodies:
-    """Extension and body of each member of one sample in a shard that can seek.
+def samples_by_range(index: Index, parts: Iterable[Int64Array]) -> Iterator[Sample]:
+    """Yield whole samples as `samples` does, and read nothing else: of a shard behind a URL, too, only their bytes.
+
+    Several samples behind URLs are under way at a time, those of local shards come one by one.
 
     Args:
-        walked: cache of the shard's members by key; filled when a sample's own bytes do not suffice (hard links).
+        parts: arrays of rows, read one after the other; taken as they are needed, so they may be made on the way.
+
+    Raises:
+        ShardsChanged: a shard is gone or shorter than its index says.
+        NotShards: a URL cannot be read, or its server knows no byte ranges.
     """
-    extents = line["extents"] or [line]
-    data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
-    found = bodies_in_sample(data, line["key"], line["shard"])
-    if found is not None:
-        return found
-    if not walked:
-        walked |= shard_members_by_key(location, line["shard"])
-    parts = members_of_key(walked, line["key"], line["shard"])
-    return [(part.extension, files.read(location, part.body, part.size)) for part, _ in parts if part.kind == FILE]
+    walked = lru_cache(_WALKED)(shard_members_by_key)
+    far = any(remote.is_url(locate(index.root, shard.path)) for shard in index.shards)
+
+    def read(line: IndexRow) -> Sample:
+        location = locate(index.root, line[1]["shard"])
+        return dict(bodies_at(location, line[1], files, walked)) | _new_sample(index, line[1], line[0])
+
+    with OpenShards() as files:
+        lines = _whole_rows(index, parts)
+        yield from _read_ahead(read, lines) if far else map(read, lines)
+
+
+def check_ranges(index: Index) -> None:
+    """Refuse an index with samples that `samples_by_range` cannot read.
+
+    Raises:
+        ShardError: a shard that is compressed, or comes out of a command; the first is named.
+    """
+    for number in np.unique(index.shard_numbers).tolist():
+        shard, location = index.shards[number], index.path(number)
+        if shard.gzip or remote.is_pipe(location):
+            why = "is compressed" if shard.gzip else "comes out of a command"
+            todo = "unpack it and index it again" if shard.gzip else "name the shards by a path or another URL"
+            raise ShardError(f"{why}, so no sample can be read by itself", shard=location, todo=todo)
+
+
+def _read_ahead(read: Callable[[IndexRow], Sample], lines: Iterable[IndexRow]) -> Iterator[Sample]:
+    """``map(read, lines)`` with some calls under way in threads."""
+    pool, waiting = ThreadPoolExecutor(_READS_AHEAD), deque[Future[Sample]]()
+    try:
+        for line in lines:
+            waiting.append(pool.submit(read, line))
+            if len(waiting) > _READS_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def is_streamed(index: Index) -> bool:
@@ -207,10 +239,16 @@ def _unchanged(loaded: Loaded) -> Loaded:
     return loaded
 
 
-def _index_rows(index: Index, rows_of_batches: Sequence[Int64Array]) -> Iterator[IndexRow]:
-    table = index.table.select(_COLUMNS)
-    for rows in rows_of_batches:
+def _index_rows(index: Index, parts: Iterable[Int64Array], columns: Sequence[str] = _COLUMNS) -> Iterator[IndexRow]:
+    table = index.table.select(columns)
+    for rows in parts:
         yield from zip(rows.tolist(), table.take(pa.array(rows, pa.int64())).to_pylist())
+
+
+def _whole_rows(index: Index, parts: Iterable[Int64Array]) -> Iterator[IndexRow]:
+    """What the index says of whole samples; few at a time, as their list takes many times the memory of the rows."""
+    few = (part[at : at + _LOOKED_UP] for part in parts for at in range(0, len(part), _LOOKED_UP))
+    return _index_rows(index, few, _WHOLE_COLUMNS)
 
 
 def _image_samples(index: Index, lines: Iterable[IndexRow], files: OpenShards) -> Iterator[Sample]:

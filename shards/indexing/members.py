@@ -5,17 +5,63 @@ A sample's own bytes suffice as a rule; where they do not (a hard link, a global
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from shards.errors import ShardsChanged
 from shards.indexing.sample import SampleMember, group_members, link_targets
+from shards.io.byte_ranges import OpenShards
 from shards.io.mapped import Buffer, open_mapped
+from shards.tar.bulk_walk import IGNORED_KEYWORDS
+from shards.tar.header import BLOCK, BadHeader, parse, pax_records
 from shards.tar.walk import FILE, SPARSE, Member, walk
 
 #: Extension (lower case) and body of each member that can be read, in tar order.
 Bodies = list[tuple[str, bytes]]
 #: The parts of a sample, each with its member as it stands in the tar (a hard link still is one there).
 SampleMembers = list[tuple[SampleMember, Member]]
+
+
+def bodies_at(
+    location: str, line: Mapping[str, Any], files: OpenShards, walked: Callable[[str, str], dict[str, SampleMembers]]
+) -> Bodies:
+    """Extension and body of the members of one sample, by its byte ranges in a shard that can seek.
+
+    Args:
+        location: path or URL of the shard.
+        line: what the index says of the sample: ``shard``, ``key``, ``offset``, ``size``, ``extents``.
+        walked: `shard_members_by_key`, or a cache of it: called where the sample's own bytes do not suffice.
+    """
+    extents = line["extents"] or [line]
+    data = b"".join(files.read(location, extent["offset"], extent["size"]) for extent in extents)
+    found = _plain_bodies(data, line["key"]) or bodies_in_sample(data, line["key"], line["shard"])
+    if found is not None:
+        return found
+    parts = members_of_key(walked(location, line["shard"]), line["key"], line["shard"])
+    return [(part.extension, files.read(location, part.body, part.size)) for part, _ in parts if part.kind == FILE]
+
+
+def _plain_bodies(data: bytes, key: str) -> Bodies | None:
+    """What `bodies_in_sample` finds, ten times faster, where all members are plain files, as in nearly every sample."""
+    found: Bodies = []
+    offset, beginning = 0, f"{key}.".encode()
+    try:
+        while offset < len(data):
+            header = parse(data[offset : offset + BLOCK])
+            body = offset + BLOCK
+            offset = body + header.size + -header.size % BLOCK
+            if header.type == b"x" and pax_records(data[body : body + header.size]).keys() <= IGNORED_KEYWORDS:
+                continue
+            extension = header.name[len(beginning) :]
+            plain = (
+                header.type in (b"0", b"\0") and header.name.startswith(beginning) and len(data) >= body + header.size
+            )
+            if not plain or b"/" in extension or extension.startswith(b"__"):
+                return None
+            found.append((extension.decode().lower(), data[body : body + header.size]))
+    except (BadHeader, IndexError, UnicodeDecodeError):
+        return None
+    return found
 
 
 def bodies_in_sample(data: bytes, key: str, shard: str) -> Bodies | None:

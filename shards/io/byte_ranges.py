@@ -1,4 +1,4 @@
-"""Reads byte ranges of shards: local ones in any order by `preadv`, gzip and remote ones sequentially.
+"""Reads byte ranges of shards: local ones in any order by `preadv`, remote ones by requests, gzip sequentially.
 
 Offsets count bytes of the uncompressed tar; what the bytes mean is for the callers.
 """
@@ -24,7 +24,9 @@ MAX_OPEN = 64
 
 
 class OpenShards:
-    """File descriptors of local shards: opened on first use, the least recently used closed beyond a bound.
+    """Shards to read in any order: local ones opened on first use, the least recently used closed beyond a bound.
+
+    A shard behind a URL is read by a request a range, from any number of threads.
 
     Args:
         max_open: the bound; None takes `MAX_OPEN`, or a quarter of this process's descriptor limit, if less.
@@ -64,7 +66,10 @@ class OpenShards:
 
         Raises:
             ShardsChanged: the shard is gone, or ends before.
+            NotShards: the URL cannot be read by ranges.
         """
+        if remote.is_url(path):
+            return remote.read_range(path, offset, size)
         data = bytearray(size)
         self.read_into(path, offset, memoryview(data))
         return bytes(data)

@@ -6,11 +6,14 @@ it opens and while it reads, becomes `NotShards` here.
 
 from __future__ import annotations
 
+import http.client
 import io
 import os
 import re
 import signal
 import subprocess
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +24,8 @@ from shards.io.regular_files import open_regular
 
 #: Seconds in which a server must answer, and then send more.
 TIMEOUT_S = 60.0
+#: Seconds before a request for a range is made again, where the fault may pass.
+_PAUSES_S = (0.5, 2.0)
 _URL = re.compile(r"(pipe:|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
@@ -66,6 +71,54 @@ def read_url(url: str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise NotShards("too long for a list of shards", shard=url, expected=f"at most {max_bytes} bytes")
     return data
+
+
+def read_range(url: str, offset: int, size: int) -> bytes:
+    """Bytes ``offset`` to ``offset + size`` of a file behind a URL, by one request for just these.
+
+    A broken connection, or an answer that the server is busy, is tried again, twice.
+
+    Raises:
+        NotShards: the file cannot be read, ends before, or the server knows no ranges.
+    """
+    if not size:
+        return b""
+    for pause in _PAUSES_S:
+        try:
+            return _range_once(url, offset, size)
+        except NotShards as error:
+            if not _may_pass(error.__cause__):
+                raise
+            time.sleep(pause)
+    return _range_once(url, offset, size)
+
+
+def _range_once(url: str, offset: int, size: int) -> bytes:
+    with _as_shard_error(f"bytes {offset} to {offset + size} cannot be read", url):
+        if not url.startswith(("http://", "https://")):
+            import fsspec
+
+            files, path = fsspec.core.url_to_fs(url)
+            data = bytes(files.cat_file(path, start=offset, end=offset + size))
+        else:
+            asked = urllib.request.Request(url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
+            with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+                if answer.status != 206:
+                    todo = "serve it by one that does, or copy the shards here"
+                    raise NotShards("the server knows no byte ranges", shard=url, todo=todo)
+                data = answer.read(size)
+        if len(data) < size:
+            raise EOFError(f"{len(data)} of {size} bytes came")
+    return data
+
+
+def _may_pass(reason: BaseException | None) -> bool:
+    """Whether a request that failed so may do better when it is made again."""
+    if isinstance(reason, urllib.error.HTTPError):
+        return reason.code == 429 or reason.code >= 500
+    return isinstance(reason, OSError | EOFError | http.client.HTTPException) and not isinstance(
+        reason, FileNotFoundError
+    )
 
 
 def list_folder(url: str) -> list[str]:

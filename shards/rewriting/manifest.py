@@ -61,6 +61,11 @@ def manifest_rows(index: Index, manifest: pa.Table) -> Int64Array:
         ShardError: a column is missing or of another kind, a value is null or NaN, a line is there twice,
             or names no sample of the index; the message names the first such line.
     """
+    return np.sort(rows_of_lines(index, manifest))
+
+
+def rows_of_lines(index: Index, manifest: pa.Table) -> Int64Array:
+    """As `manifest_rows`, in the order of the manifest's lines: shape (lines,), int64."""
     _check_columns(manifest)
     shard, key = _text(manifest, "shard"), _text(manifest, "key")
     if "row" in manifest.column_names:
@@ -69,7 +74,7 @@ def manifest_rows(index: Index, manifest: pa.Table) -> Int64Array:
     else:
         rows = _look_up(index, shard, key)
     _check_once(rows, shard, key)
-    return np.sort(rows)
+    return rows
 
 
 def _check_columns(manifest: pa.Table) -> None:

@@ -25,7 +25,7 @@ MIN_LOOKAHEAD, MAX_LOOKAHEAD = 16, 1024
 #: Bytes of a header that hold its name.
 NAME_BYTES = 100
 #: PAX keywords that set neither name, size nor kind.
-_IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
+IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment"))
 _MAX_PAX_BYTES = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
 _MAX_TIME_BYTES = 40
@@ -170,6 +170,6 @@ def _ignorable_pax(data: UInt8Array, blocks: UInt8Array, found: Int64Array, size
 
 def _is_ignorable(body: bytes) -> bool:
     try:
-        return _IGNORED_KEYWORDS.issuperset(pax_records(body))
+        return IGNORED_KEYWORDS.issuperset(pax_records(body))
     except BadHeader:
         return False
