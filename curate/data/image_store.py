@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from curate.data.decode import Decoder, Pixels
+from curate.data.prefetch import on_device
 from curate.errors import CurateError
 from curate.types import Ints
 from shards import shuffle, stream
@@ -103,11 +104,10 @@ class ImageStore:
                 yield Pixels(rows, self.cache.get(rows))
             return
         self.cache = None if done else self._cache_for(ordered)
-        for batch in self.read(cuts):
-            pixels = self._to_device(batch.pixels)
+        for batch in on_device(self.read(cuts), self.device):
             if self.cache is not None:
-                self.cache.put(Pixels(batch.rows, pixels))
-            yield Pixels(batch.rows, pixels, batch.bad)
+                self.cache.put(batch)
+            yield batch
         if self.cache is not None:
             self.cache.filled = True
 
@@ -135,11 +135,6 @@ class ImageStore:
     def _cache_for(self, ordered: Ints) -> Cache | None:
         fits = len(ordered) * self.decoder.n_bytes <= self.cache_bytes
         return Cache(np.sort(ordered), self.decoder, self.device) if fits else None
-
-    def _to_device(self, pixels: Tensor) -> Tensor:
-        if self.device.type != "cuda":
-            return pixels
-        return pixels.pin_memory().to(self.device, non_blocking=True)
 
 
 def _refuse_loss(asked: Ints, batch: Pixels) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from curate.data.decode import Decoder, to_pixels
+from curate.data.decode import Decoder
 from curate.data.photos import Photos
 from curate.data.splits import SPLITS as SPLITS
 from curate.data.splits import sources_of
@@ -26,7 +26,7 @@ from curate.errors import CurateError
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index
-from shards.io.images import ImageError, decode
+from shards.io.images import ImageError
 
 #: ASCII digits, no more than int64 holds.
 _LABEL = re.compile(rb"\s*(-?[0-9]{1,18})\s*")
@@ -115,7 +115,7 @@ def load_split(target: TargetIndex, name: str, decoder: Decoder) -> LabelledImag
     words: list[tuple[str, bytes]] = []
     for key, body, label in _bodies(target.splits[name]):
         try:
-            picture = to_pixels(decode(body), decoder.size, decoder.colour)
+            picture = decoder.pixels(body)
         except ImageError as error:
             left_out[error.kind] += 1
             continue

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from curate.config.catalogue import ENCODERS, parse_encoder
 from curate.config.schema import MachineConfig
-from curate.data.decode import Decoder, to_pixels
+from curate.data.decode import Decoder
 from curate.data.image_store import ImageStore, ShardView
 from curate.data.photos import Photos
 from curate.data.target import names_of
@@ -34,7 +34,7 @@ from curate.types import ERRORS, Floats
 from shards import shuffle
 from shards.indexing.index import Index
 from shards.io import remote
-from shards.io.images import ImageError, decode
+from shards.io.images import ImageError
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
 
@@ -235,7 +235,7 @@ def features_of_photos(
     pictures, error = [], np.zeros(len(held), np.uint8)
     for place, body in enumerate(held.bodies()):
         try:
-            pictures.append(to_pixels(decode(body), source.decoder.size, source.decoder.colour))
+            pictures.append(source.decoder.pixels(body))
         except ImageError as fault:
             error[place] = ERRORS.index(fault.kind)
     values = source.encode(torch.stack(pictures)) if pictures else source.encode(_black(source.decoder))[:0]

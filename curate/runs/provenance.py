@@ -68,9 +68,10 @@ def run_id(who: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def versions() -> dict[str, str]:
-    """Python and the packages that results depend on."""
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in _PACKAGES}}
+def versions(decoder: str) -> dict[str, str]:
+    """Python and the packages that results depend on, the one that decodes JPEG among them."""
+    packages = _PACKAGES if decoder == "pil" else (*_PACKAGES, decoder)
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
 def write_run(path: Path, config: RunConfig, who: dict[str, Any], machine: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def write_run(path: Path, config: RunConfig, who: dict[str, Any], machine: dict[
         "configuration": to_options(config),
         "store": who["store"],
         "target": who["target"],
-        "machine": {**machine, "versions": versions()},
+        "machine": {**machine, "versions": versions(config.images.decoder)},
     }
     write_json(path, record)
     return record
@@ -177,7 +178,7 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
     if differences:
         raise RunMismatch(f"{run}: belongs to another run: {'; '.join(differences)}; start in a new --out, or restore")
     then = record.get("machine", {}).get("versions", {})
-    return [f"{k} was {then.get(k)}, is {v}" for k, v in versions().items() if then.get(k) != v]
+    return [f"{k} was {then.get(k)}, is {v}" for k, v in versions(held.images.decoder).items() if then.get(k) != v]
 
 
 def _drops_before(epoch: int, drops: Sequence[int]) -> set[int]:

@@ -170,14 +170,26 @@ def _unidentified(data: bytes) -> ImageError:
     return ImageError("not-an-image", f"not an image ({'text/html' if markup else 'unknown bytes'})")
 
 
+def turn_upright(picture: Image.Image, data: bytes) -> Image.Image:
+    """A picture whose pixels another decoder took from ``data``, turned as the metadata there says."""
+    with _warnings_silenced():
+        turn = _turn(_opened(data))
+    return picture if turn is None else picture.transpose(turn)
+
+
 def _upright(image: Image.Image) -> Image.Image:
+    turn = _turn(image)
+    return image if turn is None else image.transpose(turn)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """The transposition that sets an image upright."""
     try:
         orientation = image.getexif().get(_ORIENTATION)
     except _DECODER_ERRORS:
         # The pixels are whole; only the camera's metadata is damaged.
         orientation = None
-    turn = _TRANSPOSE_OF_ORIENTATION.get(orientation) if isinstance(orientation, int) else None
-    return image if turn is None else image.transpose(turn)
+    return _TRANSPOSE_OF_ORIENTATION.get(orientation) if isinstance(orientation, int) else None
 
 
 def _to_gray_or_rgb(image: Image.Image) -> Image.Image:

@@ -20,7 +20,9 @@ import shards
 from curate.data.subset import Subset, rank_turns
 from shards.indexing.index import Index
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This DataLoader will create"
+)  # more workers than this machine has cores
 
 N_STORE, BATCH = 180, 4
 KEPT = sorted(np.random.default_rng(0).choice(N_STORE, 101, replace=False).tolist())

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from curate.data.decode import Decoder, to_pixels
+from curate.data.decode import Decoder
 from curate.data.photos import Photos
 from curate.data.target import Split, TargetIndex, label_of
 from curate.errors import CurateError
@@ -22,7 +22,7 @@ from curate.types import Ints
 from shards import shuffle, stream
 from shards.indexing.index import Index
 from shards.io.atomic import write_bytes
-from shards.io.images import ImageError, decode
+from shards.io.images import ImageError
 
 #: Classes, and images of all of them together on each side, at most: a regression on 1,600 classes takes minutes.
 CLASSES, IMAGES = 50, 2000
@@ -129,7 +129,7 @@ def _decoded(split: Split, rows: Ints, labels: Ints, decoder: Decoder) -> tuple[
     pictures, known = [], []
     for row, body in zip(rows.tolist(), stream.images(split, rows), strict=True):
         try:
-            pictures.append(to_pixels(decode(body), decoder.size, decoder.colour))
+            pictures.append(decoder.pixels(body))
         except ImageError:
             continue
         known.append(int(labels[row]))
