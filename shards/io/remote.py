@@ -116,9 +116,8 @@ def _may_pass(reason: BaseException | None) -> bool:
     """Whether a request that failed so may do better when it is made again."""
     if isinstance(reason, urllib.error.HTTPError):
         return reason.code == 429 or reason.code >= 500
-    return isinstance(reason, OSError | EOFError | http.client.HTTPException) and not isinstance(
-        reason, FileNotFoundError
-    )
+    final = (FileNotFoundError, PermissionError, http.client.InvalidURL)
+    return isinstance(reason, OSError | EOFError | http.client.HTTPException) and not isinstance(reason, final)
 
 
 def list_folder(url: str) -> list[str]:

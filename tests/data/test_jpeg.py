@@ -1,4 +1,4 @@
-"""JPEG by simplejpeg: the pixels of Pillow at full size, of the same scene at a half or a quarter; faults as by Pillow."""
+"""JPEG by simplejpeg: Pillow's pixels at full size, the same scene at a half or a quarter; faults as by Pillow."""
 
 from __future__ import annotations
 

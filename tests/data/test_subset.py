@@ -239,7 +239,7 @@ def test_turns_part_the_positions_evenly(count: int, batch: int, ranks: int) -> 
 def far_store(store: Index) -> Iterator[tuple[Index, Any]]:
     """The same store behind a URL."""
     with serving_ranges(Path(store.root)) as served:
-        yield Index(served.url, store.shards, store.table), served
+        yield Index(f"{served.url}/", store.shards, store.table), served
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -88,7 +88,7 @@ def test_samples_come_in_the_order_of_their_rows_from_near_and_far(tmp_path: Pat
     assert by_key["a"]["txt"] == b"apart"
     assert list(samples_by_range(near, np.split(rows, [3, 3, 50]))) == expected
     with serving_ranges(tmp_path) as served:
-        far = Index(served.url, near.shards, near.table)
+        far = Index(f"{served.url}/", near.shards, near.table)
         found = list(samples_by_range(far, iter([rows])))
     assert [{**sample, "__url__": ""} for sample in found] == [{**sample, "__url__": ""} for sample in expected]
 
@@ -96,7 +96,7 @@ def test_samples_come_in_the_order_of_their_rows_from_near_and_far(tmp_path: Pat
 def test_reading_may_stop_early(tmp_path: Path) -> None:
     near = make_store(tmp_path, {"0.tar": numbered(0, 60)})
     with serving_ranges(tmp_path) as served:
-        reading = samples_by_range(Index(served.url, near.shards, near.table), [np.arange(60)])
+        reading = samples_by_range(Index(f"{served.url}/", near.shards, near.table), [np.arange(60)])
         assert next(reading)["__row__"] == 0
         reading.close()
         assert len(served.sent) < 40
