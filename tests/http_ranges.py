@@ -17,8 +17,8 @@ class Served:
 
     Args:
         failures: status codes that the next answers have, first to last, before any file is sent.
-        whole: whether it sends whole files, as one does that knows no ranges.
-        sent: bytes of every range that was sent.
+        whole: whether it sends whole files only, as one does that knows no ranges.
+        sent: bytes of every answer.
     """
 
     url: str = ""
@@ -38,10 +38,11 @@ def serving_ranges(folder: Path) -> Iterator[Served]:
                 self.send_error(served.failures.pop(0))
                 return
             data = (folder / self.path.lstrip("/")).read_bytes()
-            first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups())
-            part = data if served.whole else data[first : last + 1]
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            whole = asked is None or served.whole
+            part = data if whole else data[int(asked[1]) : int(asked[2]) + 1]
             served.sent.append(len(part))
-            self.send_response(200 if served.whole else 206)
+            self.send_response(200 if whole else 206)
             self.send_header("Content-Length", str(len(part)))
             self.end_headers()
             self.wfile.write(part)
@@ -50,7 +51,7 @@ def serving_ranges(folder: Path) -> Iterator[Served]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         served.url = f"http://127.0.0.1:{server.server_address[1]}"
         yield served

@@ -103,6 +103,7 @@ SCENES = {
     "docs/formats/shards.md": indexed_store,
     "docs/formats/ledger.md": finished_run,
     "docs/formats/manifest.md": finished_run,
+    "docs/subset.md": finished_run,
 }
 RUN = [page for page in PAGES if any(block.language in pages.RUNNERS and not block.skipped for block in blocks(page))]
 

@@ -95,21 +95,29 @@ def read_range(url: str, offset: int, size: int) -> bytes:
 
 def _range_once(url: str, offset: int, size: int) -> bytes:
     with _as_shard_error(f"bytes {offset} to {offset + size} cannot be read", url):
-        if not url.startswith(("http://", "https://")):
+        if url.startswith(("http://", "https://")):
+            data = _range_over_http(url, offset, size)
+        else:
             import fsspec
 
             files, path = fsspec.core.url_to_fs(url)
             data = bytes(files.cat_file(path, start=offset, end=offset + size))
-        else:
-            asked = urllib.request.Request(url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
-            with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
-                if answer.status != 206:
-                    todo = "serve it by one that does, or copy the shards here"
-                    raise NotShards("the server knows no byte ranges", shard=url, todo=todo)
-                data = answer.read(size)
         if len(data) < size:
             raise EOFError(f"{len(data)} of {size} bytes came")
     return data
+
+
+def _range_over_http(url: str, offset: int, size: int) -> bytes:
+    asked = urllib.request.Request(url, headers={"Range": f"bytes={offset}-{offset + size - 1}"})
+    try:
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+            if answer.status != 206:
+                todo = "serve it by one that does, or copy the shards here"
+                raise NotShards("the server knows no byte ranges", shard=url, todo=todo)
+            return cast(bytes, answer.read(size))
+    except urllib.error.HTTPError as error:
+        error.close()  # it is a response, too, and holds the connection
+        raise
 
 
 def _may_pass(reason: BaseException | None) -> bool:
