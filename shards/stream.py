@@ -11,9 +11,10 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from itertools import groupby, islice
+from threading import Lock
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -149,12 +150,13 @@ def samples_by_range(index: Index, parts: Iterable[Int64Array]) -> Iterator[Samp
         ShardsChanged: a shard is gone or shorter than its index says.
         NotShards: a URL cannot be read, or its server knows no byte ranges.
     """
-    walked = lru_cache(_WALKED)(shard_members_by_key)
+    walked, one_at_a_time = lru_cache(_WALKED)(shard_members_by_key), Lock()
     far = any(remote.is_url(locate(index.root, shard.path)) for shard in index.shards)
 
     def read(line: IndexRow) -> Sample:
         location = locate(index.root, line[1]["shard"])
-        return dict(bodies_at(location, line[1], files, walked)) | _new_sample(index, line[1], line[0])
+        with nullcontext() if remote.is_url(location) else one_at_a_time:  # open files are of no use to two threads
+            return dict(bodies_at(location, line[1], files, walked)) | _new_sample(index, line[1], line[0])
 
     with OpenShards() as files:
         lines = _whole_rows(index, parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import tee
 from typing import Any
 
@@ -49,7 +50,7 @@ class Subset(IterableDataset[dict[str, Any]]):
     ) -> None:
         super().__init__()
         self.rows, self.weights = rows, weights
-        self.kept = Index(index.root, index.shards, index.table.take(pa.array(rows)))
+        self.kept = Index(index.root, index.shards, index.table.take(pa.array(rows)).combine_chunks())
         self.seed, self.batch, self.rank, self.ranks = seed, batch, rank, ranks
         #: Epoch, position in it from which it is read, and whether a worker does: shared, also with workers that stay.
         self._begin = torch.zeros(3, dtype=torch.int64).share_memory_()
@@ -74,22 +75,23 @@ class Subset(IterableDataset[dict[str, Any]]):
 
         Args:
             samples: of the epoch, how many all ranks have used together: what only the training loop knows where a
-                loader's workers read. With ``batch`` the loader's, that is steps * batch * ranks. None for what was
-                read in this process.
+                loader's workers read. With ``batch`` the loader's, that is steps * batch * ranks, the last step
+                included, though it may have fewer. None for what was read in this process.
 
         Raises:
             Misuse: none where workers read, or more than there are.
         """
         epoch, position = self._here or self._begins()
         if samples is not None:
-            epoch, position = int(self._begin[0]), samples
+            last = samples - len(self.rows) < self.batch * self.ranks
+            epoch, position = int(self._begin[0]), min(samples, len(self.rows)) if last else samples
         elif self._begin[2] and get_worker_info() is None:
             raise Misuse(
                 "state_dict: a loader's workers read", todo="say how many samples all ranks have used together"
             )
         if not 0 <= position <= len(self.rows):
             raise Misuse("state_dict: samples", expected=f"0 to {len(self.rows)}", found=position)
-        return {"epoch": epoch, "position": position, "seed": self.seed, "subset": self._digest()}
+        return {"epoch": epoch, "position": position, "seed": self.seed, "subset": self._digest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on, in the next pass, where ``state`` was taken; ranks, workers and batch may be others since.
@@ -97,7 +99,7 @@ class Subset(IterableDataset[dict[str, Any]]):
         Raises:
             Misuse: it is of another subset, other weights or another seed.
         """
-        held = {"seed": self.seed, "subset": self._digest()}
+        held = {"seed": self.seed, "subset": self._digest}
         if any(state.get(name) != value for name, value in held.items()):
             raise Misuse("the state is of another subset", todo="make it of the same store, table, weights and seed")
         began = int(state["epoch"]), int(state["position"])
@@ -139,6 +141,7 @@ class Subset(IterableDataset[dict[str, Any]]):
             mine = of_rank & (turns % workers == worker) & (positions >= start)
             yield positions[mine], drawn[places[mine]]
 
+    @cached_property
     def _digest(self) -> str:
         """What the order of an epoch is a function of, beside the seed."""
         digest = hashlib.sha256(self.kept.fingerprint.encode() + np.ascontiguousarray(self.rows, "<i8").tobytes())
