@@ -222,9 +222,9 @@ def test_the_floors_of_the_architecture_are_those_that_are_held(package):
 
 def test_the_numbers_on_performance_are_the_recorded_ones():
     """Each table's rows, from the JSON that the scripts wrote."""
-    index_, rewrite, step, vae, features = (
+    index_, rewrite, step, vae, features, subset, loader = (
         json.loads((RESULTS / f"bench_{name}.json").read_text())
-        for name in ("index", "rewrite", "step", "vae", "features")
+        for name in ("index", "rewrite", "step", "vae", "features", "subset", "loader")
     )
     rows = [
         [name, *(f"{one[reader]['median']:,.0f}" for reader in ("tarfile", "walk", "index"))]
@@ -243,6 +243,18 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
     for name, one in features["rate"].items():
         speeds = (f"{one[what]:,.0f}" for what in ("decoding", "features"))
         rows.append([name.removeprefix("untrained "), *speeds, f"{one['features_over_decoding']:.2f}"])
+    for name, store in subset["stores"].items():
+        for share, one in store.items():
+            speeds = (f"{one[f'{way}_samples_a_second']:,}" for way in ("subset", "rewritten"))
+            rows.append([name, share, *speeds, f"{one['subset_over_rewritten']:.2f}"])
+    for name, sizes in loader["libraries"].items():
+        for size, one in sizes.items():
+            ratio = f"{one['simplejpeg_over_pil']:.2f}"
+            rows.append([name, size, f"{one['pil']:,.0f}", f"{one['simplejpeg']:,.0f}", ratio])
+    for name, libraries in loader["loader"].items():
+        for library, one in libraries.items():
+            speeds = (f"{one['cpu'][way]:,.0f}" for way in ("decoding", "loader"))
+            rows.append([name, library, *speeds, f"{one['cpu']['loader_over_decoding']:.3f}"])
     shown = re.findall(r"^\| (.+) \|$", read("docs/performance.md"), re.MULTILINE)
     assert [row.split(" | ") for row in shown if re.search(r"\d\.\d", row)] == rows
     peaks = [f"{peak / 1e6:.0f} MB" for peak in features["peak_memory"].values()]
