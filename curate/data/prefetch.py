@@ -18,7 +18,8 @@ def on_device(batches: Iterator[Pixels], device: torch.device) -> Iterator[Pixel
     if device.type != "cuda":
         yield from batches
         return
-    copying, held = torch.cuda.Stream(device), None
+    copying = torch.cuda.Stream(device)
+    held: tuple[Pixels, torch.cuda.Event] | None = None
     for batch in batches:
         with torch.cuda.stream(copying):
             pixels = batch.pixels.pin_memory().to(device, non_blocking=True)
