@@ -40,8 +40,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "torchvision": ("curate.data.*", "curate.models.*", "curate.selection.*"),
     "safetensors": ("curate.runs.*", "curate.selection.timm_model"),
     "pyarrow": (
-        *("shards.*", "curate.ledger.*", "curate.data.target", "curate.selection.*", "curate.runs.*"),
-        *("curate.experiments.*", "curate.reporting.*", "curate.api"),
+        *("shards.*", "curate.ledger.*", "curate.data.target", "curate.data.subset", "curate.selection.*"),
+        *("curate.runs.*", "curate.experiments.*", "curate.reporting.*", "curate.api"),
     ),
     "xxhash": ("shards.*",),
     "msgspec": ("shards.io.json_files", "curate.evaluation.*", "curate.experiments.*", "curate.reporting.verdicts"),
