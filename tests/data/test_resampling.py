@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from curate.data import resampling
 from curate.data.resampling import systematic_counts
 
 some_weights = st.lists(st.integers(0, 40), min_size=1, max_size=60).filter(any)
@@ -32,10 +33,27 @@ def test_equal_weights_are_every_image_once(scale: float) -> None:
     assert (systematic_counts(np.full(99_991, scale), 0, 3) == 1).all()
 
 
-def test_whole_expectations_are_met_to_the_image() -> None:
-    """Of 30,000 images, a third expected twice, a third once, a third never."""
-    weights = np.tile([0.2, 0.1, 0.0], 10_000)
-    assert (systematic_counts(weights, 0, 1) == np.tile([2, 1, 0], 10_000)).all()
+@pytest.mark.parametrize("weights", [[0.2, 0.1, 0.0], [0.2, 0.3, 0.3, 0.0]])
+def test_whole_expectations_are_met_to_the_image(weights: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where floating point has them a little above, and the draw begins at its very first place."""
+    monkeypatch.setattr(resampling.shuffle, "random_bits", lambda *_: np.zeros(1, np.uint64))
+    monkeypatch.setattr(resampling.shuffle, "permutation", lambda seed, purpose, epoch, count: np.arange(count))
+    of_one = [Fraction(str(weight)) * len(weights) / sum(Fraction(str(w)) for w in weights) for weight in weights]
+    counts = systematic_counts(np.tile(weights, 10_001), 0, 1).reshape(-1, len(weights))
+    for count, expected in zip(counts.T, of_one):
+        if expected.denominator == 1:
+            assert (count == int(expected)).all()
+
+
+@given(parts=st.lists(st.floats(0.01, 0.999), min_size=1, max_size=40), data=st.data())
+def test_equal_steps_take_no_part_twice(parts: list[float], data: st.DataObject) -> None:
+    """Not even where they are shorter than a part, which rounding alone makes them."""
+    count = data.draw(st.integers(1, len(parts)))
+    places = resampling._at_equal_steps(np.array(parts), count, 0, data.draw(st.integers(0, 9)))
+    assert len(places) == count
+    assert (np.diff(places) > 0).all()
+    assert (places >= 0).all()
+    assert (places < len(parts)).all()
 
 
 def test_over_many_epochs_each_comes_as_often_as_expected() -> None:
