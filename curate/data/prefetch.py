@@ -18,7 +18,7 @@ def on_device(batches: Iterator[Pixels], device: torch.device) -> Iterator[Pixel
     if device.type != "cuda":
         yield from batches
         return
-    copying = torch.cuda.Stream(device)
+    copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     held: tuple[Pixels, torch.cuda.Event] | None = None
     for batch in batches:
         with torch.cuda.stream(copying):

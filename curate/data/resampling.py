@@ -29,7 +29,7 @@ def systematic_counts(weights: Reals, seed: int, epoch: int) -> Ints:
     expected = len(weights) * (weights / weights.sum())
     nearest = np.rint(expected)
     expected = np.where(np.abs(expected - nearest) <= _ROUNDING * np.maximum(nearest, 1), nearest, expected)
-    counts = np.floor(expected).astype(np.int64)
+    counts: Ints = np.floor(expected).astype(np.int64)
     left = len(weights) - int(counts.sum())
     some = np.flatnonzero(expected > counts)
     if left:

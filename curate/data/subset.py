@@ -53,7 +53,8 @@ class Subset(IterableDataset[dict[str, Any]]):
         self.kept = Index(index.root, index.shards, index.table.take(pa.array(rows)).combine_chunks())
         self.seed, self.batch, self.rank, self.ranks = seed, batch, rank, ranks
         #: Epoch, position in it from which it is read, and whether a worker does: shared, also with workers that stay.
-        self._begin = torch.zeros(3, dtype=torch.int64).share_memory_()
+        self._begin = torch.zeros(3, dtype=torch.int64)
+        self._begin.share_memory_()  # type: ignore[no-untyped-call]
         #: The same of this process alone: where its own reading stands, and what a worker was told to begin with.
         self._here: tuple[int, int] | None = None
         self._told: tuple[int, int] | None = None
