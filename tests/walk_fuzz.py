@@ -88,7 +88,8 @@ def _changed(block: bytes, chance: random.Random) -> bytes:
 @contextmanager
 def chains_begin_near() -> Iterator[None]:
     """Let the reading far ahead begin several chains in a tiny tar."""
-    with patch.multiple(header_chain, _MAX_CHAINS=8, _CHAIN_BLOCKS=4, _SEARCH_BLOCKS=2):
+    near = patch.object(bulk_walk, "_HEADERS_A_CHAIN", 1)
+    with near, patch.multiple(header_chain, _MAX_CHAINS=8, _SEARCH_BLOCKS=2):
         yield
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,13 +19,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import BoolArray
 from shards.errors import NotShards, ShardsChanged
 from shards.faults import Fault
+from shards.indexing.key_hashes import key_hashes
 from shards.indexing.scan import Scan, Shard, scan_shard
 from shards.indexing.schema import ROW
+from shards.indexing.take_rows import BLOCK as TAKEN
+from shards.indexing.take_rows import take_rows
 from shards.io.folders import PassedOver
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate
+from shards.io.spilled import spilled
+from shards.tar.text_hashes import Hashes
 
 __all__ = ["Index", "Report", "Shard", "build", "select_shards"]
 
@@ -60,10 +66,14 @@ class Index:
     @cached_property
     def shard_numbers(self) -> npt.NDArray[np.int32]:
         """Shape (rows,), int32: the position in ``shards`` of each row's shard; non-decreasing."""
+        if not len(self):
+            return np.zeros(0, np.int32)
         paths = pa.array([shard.path for shard in self.shards], pa.string())
-        column = self.table["shard"].unify_dictionaries().combine_chunks()
-        places = pc.index_in(column.dictionary, value_set=paths).to_numpy(zero_copy_only=False)
-        return np.asarray(places[column.indices.to_numpy()], np.int32) if len(self) else np.zeros(0, np.int32)
+        column = self.table["shard"].unify_dictionaries()
+        places = pc.index_in(column.chunk(0).dictionary, value_set=paths).to_numpy(zero_copy_only=False)
+        codes = [chunk.indices.to_numpy() for chunk in column.chunks]
+        held = codes[0] if len(codes) == 1 else np.concatenate(codes)
+        return held if np.array_equal(places, np.arange(len(places))) else np.asarray(places[held], np.int32)
 
     def rows(self, number: int) -> range:
         """The rows of shard ``number``."""
@@ -75,8 +85,9 @@ class Index:
         """sha256 (hex) of shards and rows: the same wherever the store lies, changed by any header, offset or image."""
         digest = hashlib.sha256(json.dumps([FORMAT_VERSION, [asdict(shard) for shard in self.shards]]).encode())
         for name in ("offset", "size", "image_offset", "image_size"):
-            column = pc.fill_null(self.table[name], -1).to_numpy()
-            digest.update(np.ascontiguousarray(column, "<i8").tobytes())
+            for chunk in self.table[name].chunks:
+                column = pc.fill_null(chunk, -1).to_numpy()
+                digest.update(np.ascontiguousarray(column, "<i8").data)
         return digest.hexdigest()
 
 
@@ -118,12 +129,13 @@ def build(
     """
     pa.array([0])  # pyarrow looks for pandas here, which takes long where it is: not a part of the first shard's work
     task = partial(scan_shard, shard_set.root, check=check, image=image)
-    scans = list(map_shards(task, shard_set.paths, workers))
-    refused = [one.faults[0] for one in scans if one.shard is None]
+    scans: list[tuple[Scan, int]] = []
+    rows = spilled(ROW, _rows_of(map_shards(task, shard_set.paths, workers), scans))
+    refused = [one.faults[0] for one, _ in scans if one.shard is None]
     if refused and (not skip_bad or len(refused) == len(scans)):
         raise NotShards(_all_named(refused), todo="fetch them again, or pass --skip-bad-shards to go on without them")
-    index = _join(shard_set.root, scans)
-    images = sum((one.images for one in scans), Counter())
+    index = _join(shard_set.root, scans, rows)
+    images = sum((one.images for one, _ in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
     faults += [
         Fault("unread-shard", path, None, None, f"{path} is not read: unpack it, or compress it with gzip")
@@ -134,7 +146,7 @@ def build(
         for what, paths in shard_set.passed_over.places().items()
         for path in paths
     ]
-    faults += [fault for one in scans for fault in one.faults]
+    faults += [fault for one, _ in scans for fault in one.faults]
     faults += _duplicate_keys(index)
     n_bytes = sum(shard.size for shard in index.shards)
     counts = dict(sorted(images.items()))
@@ -161,8 +173,9 @@ def select_shards(index: Index, paths: Sequence[str]) -> Index:
         return index
     held = [index.rows(number) for number in numbers]
     shards = tuple(index.shards[number] for number in numbers)
-    table = index.table.take(pa.array(np.concatenate([np.arange(rows.start, rows.stop) for rows in held])))
-    return Index(index.root, shards, table.set_column(0, SHARD, _shard_column(shards, [len(rows) for rows in held])))
+    table = pa.concat_tables(index.table.slice(rows.start, len(rows)) for rows in held)
+    numbers = _numbers([len(rows) for rows in held])
+    return Index(index.root, shards, table.set_column(0, SHARD, shard_column(shards, numbers)))
 
 
 def _all_named(refused: list[Fault]) -> str:
@@ -170,31 +183,49 @@ def _all_named(refused: list[Fault]) -> str:
     return named if len(refused) == 1 else f"{len(refused)} shards are no tars: {named}"
 
 
-def _join(root: str, scans: list[Scan]) -> Index:
-    """Concatenate the rows of all shards, with one dictionary of all shard paths."""
-    good = [(one.shard, one.rows) for one in scans if one.shard is not None]
+def _rows_of(found: Iterable[Scan], scans: list[tuple[Scan, int]]) -> Iterator[pa.RecordBatch]:
+    """The rows of every shard; all else that was found of it goes to ``scans``, with the number of its rows."""
+    nothing = pa.RecordBatch.from_pylist([], ROW)
+    for one in found:
+        scans.append((replace(one, rows=nothing), one.rows.num_rows))
+        yield one.rows
+
+
+def _join(root: str, scans: list[tuple[Scan, int]], rows: pa.Table) -> Index:
+    """The rows of all shards, with one dictionary of all shard paths."""
+    good = [(one.shard, n_rows) for one, n_rows in scans if one.shard is not None]
     shards = tuple(shard for shard, _ in good)
-    table = pa.Table.from_batches([rows for _, rows in good], ROW).combine_chunks()
-    return Index(root, shards, table.add_column(0, SHARD, _shard_column(shards, [rows.num_rows for _, rows in good])))
+    numbers = _numbers([n_rows for _, n_rows in good])
+    return Index(root, shards, rows.add_column(0, SHARD, shard_column(shards, numbers)))
 
 
-def _shard_column(shards: Sequence[Shard], counts: Sequence[int]) -> pa.ChunkedArray:
-    """The column ``shard``, with a dictionary of all shard paths."""
-    numbers = np.repeat(np.arange(len(shards), dtype=np.int32), counts)
+def _numbers(counts: Sequence[int]) -> npt.NDArray[np.int32]:
+    """The number of each row's shard, of which there are so many rows each."""
+    return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+
+def shard_column(shards: Sequence[Shard], numbers: npt.NDArray[np.int32]) -> pa.ChunkedArray:
+    """The column ``shard``, with a dictionary of all shard paths.
+
+    Args:
+        numbers: shape (rows,), int32: the place in ``shards`` of each row's.
+    """
     paths = pa.array([shard.path for shard in shards], pa.string())
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(numbers), paths)])
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), paths)])
 
 
 def _duplicate_keys(index: Index) -> Iterator[Fault]:
     """Keys that occur in several shards (within one shard a key occurs once)."""
-    counts = pc.value_counts(index.table["key"])
-    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    if len(twice) == 0:
+    hashes = key_hashes(index.table["key"])
+    doubtful = np.flatnonzero(_twice(hashes))
+    if not doubtful.size:
         return
+    table = take_rows(index.table.select(["shard", "key", "offset"]), doubtful)
+    counts = pc.value_counts(table["key"])
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     named = twice.slice(0, _MAX_NAMED)
-    rows = index.table.filter(pc.is_in(index.table["key"], value_set=named)).select(["shard", "key", "offset"])
     places: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.to_pylist():
+    for row in table.filter(pc.is_in(table["key"], value_set=named)).to_pylist():
         places.setdefault(row["key"], []).append(row)
     for key, where in places.items():
         shards = " and ".join(row["shard"] for row in where)
@@ -202,3 +233,15 @@ def _duplicate_keys(index: Index) -> Iterator[Fault]:
     if len(twice) > len(named):
         detail = f"{len(twice) - len(named)} more keys occur in several shards"
         yield Fault("duplicate-key", index.shards[0].path, None, None, detail)
+
+
+def _twice(hashes: Hashes) -> BoolArray:
+    """Shape (n,), bool: which occur again."""
+    ordered = np.sort(hashes)
+    again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    found = np.zeros(len(hashes), np.bool_)
+    for start in range(0, len(hashes) if len(again) else 0, TAKEN):
+        block = hashes[start : start + TAKEN]
+        found[start : start + TAKEN] = again[np.minimum(np.searchsorted(again, block), len(again) - 1)] == block
+    return found

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards.arrays import Int64Array
 from shards.errors import Misuse, RootDiffers, ShardError
-from shards.indexing.index import FORMAT_VERSION, SCHEMA, Index
+from shards.indexing.index import FORMAT_VERSION, SCHEMA, SHARD, Index, shard_column
 from shards.indexing.scan import Shard
+from shards.indexing.schema import ROW
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
 from shards.io.folders import OWN_FOLDER
+from shards.io.spilled import spilled
 from shards.member_names import is_safe
 
 FILE_NAME = "index.parquet"
 _FOOTER = b"curate.index"
+#: Rows that are written, and held to be what they should, at a time.
+_GROUP_ROWS = 1 << 20
 _TODO = "index the shards again"
 
 
@@ -84,8 +90,10 @@ def write(index: Index, file: BinaryIO, folder: Path) -> None:
         "root": "." if inside else index.root,
         "shards": [asdict(shard) for shard in index.shards],
     }
-    table = index.table.combine_chunks().replace_schema_metadata({_FOOTER: json.dumps(footer).encode()})
-    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20, write_page_checksum=True)
+    schema = index.table.schema.with_metadata({_FOOTER: json.dumps(footer).encode()})
+    with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+        for start in range(0, max(1, len(index)), _GROUP_ROWS):
+            writer.write_table(index.table.slice(start, _GROUP_ROWS).combine_chunks(), row_group_size=_GROUP_ROWS)
 
 
 def load(path: Path, root: str | None = None) -> Index:
@@ -112,21 +120,43 @@ def load_moved(path: Path, root: str) -> Index:
 def _read(path: Path, place: str) -> tuple[Index, str]:
     """An index with ``place`` as its root, and the root that its file records."""
     try:
-        table = parquet.read_table(path, _TODO)
+        metadata = parquet.read_metadata(path, _TODO)
     except FileNotFoundError as error:
         raise ShardError("no such index", shard=str(path), todo="make it with 'curate index'") from error
-    footer = parquet.json_metadata(table.schema.metadata, _FOOTER, path, _TODO)
+    footer = parquet.json_metadata(metadata, _FOOTER, path, _TODO)
     if footer is None:
         raise ShardError("not an index of shards", shard=str(path), expected="a footer 'curate.index'", found="none")
     if footer.get("version") != FORMAT_VERSION:
         found = footer.get("version")
         raise ShardError("unknown index format", shard=str(path), expected=FORMAT_VERSION, found=found, todo=_TODO)
     shards = _shards_in(footer, path)
-    index = Index(place, shards, parquet.cast_to_schema(table, SCHEMA, path, "index", _TODO))
-    wrong = _impossible(index)
-    if wrong:
-        raise _no_index(path, wrong)
-    return index, str(footer["root"])
+    numbers: list[npt.NDArray[np.int32]] = []
+    rows = spilled(ROW, _rows_in(path, shards, numbers))
+    codes = np.concatenate(numbers) if numbers else np.zeros(0, np.int32)
+    return Index(place, shards, rows.add_column(0, SHARD, shard_column(shards, codes))), str(footer["root"])
+
+
+def _rows_in(path: Path, shards: tuple[Shard, ...], numbers: list[npt.NDArray[np.int32]]) -> Iterator[pa.RecordBatch]:
+    """The rows of an index's file without their shard, whose number goes to ``numbers``; refused where impossible."""
+    paths = pa.array([shard.path for shard in shards], pa.string())
+    # Of a gzip the stored size says nothing about offsets in what it holds.
+    sizes = np.array([np.iinfo(np.int64).max if shard.gzip else shard.size for shard in shards], np.int64)
+    n_rows, last = 0, 0
+    for group in parquet.read_groups(path, _TODO):
+        table = parquet.cast_to_schema(group, SCHEMA, path, "index", _TODO)
+        found = pc.index_in(table["shard"].cast(pa.string()), value_set=paths)
+        if found.null_count:
+            raise _no_index(path, "a row of a shard that it does not list")
+        number = found.to_numpy()
+        if (np.diff(number, prepend=last) < 0).any():
+            raise _no_index(path, "rows not in the order of its shards")
+        wrong = _impossible(table, sizes[number], n_rows)
+        if wrong:
+            raise _no_index(path, wrong)
+        if len(number):
+            n_rows, last = n_rows + len(number), int(number[-1])
+            numbers.append(number)
+        yield from table.drop_columns(["shard"]).combine_chunks().to_batches()
 
 
 def _shards_in(footer: dict[str, Any], path: Path) -> tuple[Shard, ...]:
@@ -165,23 +195,20 @@ def _no_index(path: Path, wrong: str) -> ShardError:
     return parquet.Damaged(f"its content is no index ({wrong})", shard=str(path), todo=_TODO)
 
 
-def _impossible(index: Index) -> str:
-    """The first value that no shard could hold, in words, else empty: an index must not point outside its shards."""
-    column = index.table["shard"].unify_dictionaries()
-    named = set(column.chunk(0).dictionary.to_pylist()) if len(index) else set()
-    if not named <= {shard.path for shard in index.shards}:
-        return "a row of a shard that it does not list"
-    if (np.diff(index.shard_numbers) < 0).any():
-        return "rows not in the order of its shards"
-    # Of a gzip the stored size says nothing about offsets in what it holds.
-    sizes = np.array([np.iinfo(np.int64).max if shard.gzip else shard.size for shard in index.shards], np.int64)
-    limits = sizes[index.shard_numbers]
+def _impossible(table: pa.Table, limits: Int64Array, first: int) -> str:
+    """The first value that no shard could hold, in words, else empty: an index must not point outside its shards.
+
+    Args:
+        limits: shape (rows,), int64: bytes of the shard of each row.
+        first: number of the first row.
+    """
     for name in ("offset", "size", "image_offset", "image_size"):
-        values = pc.fill_null(index.table[name], 0).to_numpy()
+        values = pc.fill_null(table[name], 0).to_numpy()
         outside = (values < 0) | (values > limits)
         if outside.any():
-            return f"{name} {values[np.argmax(outside)]} outside the shard, in row {np.argmax(outside)}"
-    return _impossible_extents(index.table["extents"], limits)
+            place = int(np.argmax(outside))
+            return f"{name} {values[place]} outside the shard, in row {first + place}"
+    return _impossible_extents(table["extents"], limits)
 
 
 def _impossible_extents(column: pa.ChunkedArray, limits: Int64Array) -> str:

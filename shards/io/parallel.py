@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from itertools import islice
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
@@ -23,6 +25,8 @@ Result = TypeVar("Result")
 
 #: Seconds of work done in this process before others are started: small sets never wait for their start.
 SERIAL_S = 0.5
+#: Results that wait for the one that is due, for each process.
+_AHEAD = 4
 #: Called with the number of tasks done, and of all.
 ProgressCallback = Callable[[int, int], None]
 _progress: ContextVar[ProgressCallback | None] = ContextVar("watch", default=None)
@@ -49,8 +53,8 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
     Args:
         task: a module-level function, or a `functools.partial` of one, so that it can be pickled.
         items: usually one a shard.
-        workers: processes; 1 works in this process. No more are started than there are items, and none before
-            `SERIAL_S` seconds of work are done here.
+        workers: processes, this one included. No more are started than there are items, and none before `SERIAL_S`
+            seconds of work are done here.
 
     Raises:
         Misuse: ``workers`` is below 1.
@@ -59,10 +63,34 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
     """
     if workers < 1:
         raise Misuse("the number of workers is too small", expected="at least 1", found=workers)
+    yield from _told(_results(task, items, workers), len(items))
+
+
+def map_overlapping(task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """As `map_shards` in this process, but each task begins while the one before it still waits for the disk.
+
+    Two of them run in threads: right for tasks that mostly copy, hash and write, and do not hold the interpreter.
+    """
+    with ThreadPoolExecutor(2) as threads:
+        yield from _told(_submitted(threads, task, items), len(items))
+
+
+def _submitted(pool: Executor, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Results in order, with two items handed out at a time."""
+    due: deque[Future[Result]] = deque()
+    for item in items:
+        due.append(pool.submit(task, item))
+        if len(due) == 2:
+            yield due.popleft().result()
+    yield from (one.result() for one in due)
+
+
+def _told(results: Iterator[Result], total: int) -> Iterator[Result]:
+    """The results, each told to the callback of `on_progress`."""
     watch = _progress.get()
-    for n_done, result in enumerate(_results(task, items, workers), start=1):
+    for n_done, result in enumerate(results, start=1):
         if watch is not None:
-            watch(n_done, len(items))
+            watch(n_done, total)
         yield result
 
 
@@ -88,21 +116,62 @@ def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int
 def _in_processes(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
     context = multiprocessing.get_context("spawn")
+    left = iter(items)
     with ExitStack() as stack:
         with processes.starting_workers(fresh=True):
             received, reports = context.Pipe(duplex=False)
             stack.enter_context(received)
             stack.enter_context(reports)
-            pool = ProcessPoolExecutor(n_processes, mp_context=context, initializer=init_worker, initargs=(reports,))
+            others = n_processes - 1
+            pool = ProcessPoolExecutor(others, mp_context=context, initializer=init_worker, initargs=(reports,))
             stack.callback(pool.shutdown, cancel_futures=True)
-            results = pool.map(task, items)
+            first = [pool.submit(task, item) for item in islice(left, n_processes)]
         try:
             with processes.awaiting_workers():
-                yield from results
+                yield from _together(pool, task, first, left, n_processes)
         except ShardError:
             if received.poll():
                 raise received.recv() from None
             raise
+
+
+def _together(
+    pool: ProcessPoolExecutor,
+    task: Callable[[Item], Result],
+    first: list[Future[Result]],
+    left: Iterator[Item],
+    n_processes: int,
+) -> Iterator[Result]:
+    """The results in order, by the pool and by this process, which works while the others start, and goes on.
+
+    It takes the next item whenever the result that is due is not there yet; the others have an item each, and one to go
+    on with. Few results wait for their turn, so that memory does not grow with the number of items.
+
+    Args:
+        first: handed out already.
+        left: what comes after it.
+        n_processes: the pool's, and this one.
+    """
+    due, elsewhere = deque(first), first
+    while due:
+        elsewhere = [one for one in elsewhere if not one.done()]
+        new = [pool.submit(task, item) for item in islice(left, n_processes - len(elsewhere))]
+        elsewhere += new
+        due += new
+        own = [] if due[0].done() or len(due) > _AHEAD * n_processes else list(islice(left, 1))
+        due += (_done_here(task, item) for item in own)
+        if not own:
+            yield due.popleft().result()
+
+
+def _done_here(task: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """A finished future: what the task raises is raised when its turn comes."""
+    done: Future[Result] = Future()
+    try:
+        done.set_result(task(item))
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
 def init_worker(reports: Connection) -> None:

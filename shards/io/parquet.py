@@ -58,6 +58,16 @@ def read_table(
     return table
 
 
+def read_groups(path: Path, todo: str, what: str = "Parquet file") -> Iterator[pa.Table]:
+    """The rows of one file, a group of them at a time, however many there are; arguments and errors as `read_table`."""
+    check_regular(path)
+    with _damage_as_error(path, todo, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number)
+            group.validate(full=True)
+            yield group
+
+
 def read_metadata(path: Path, todo: str) -> dict[bytes, bytes]:
     """The key-value metadata in a file's footer; raises as `read_table`."""
     check_regular(path)

@@ -28,7 +28,7 @@ from shards.io.shard_set import locate
 from shards.tar.blocks import blocks_of, concatenated_ranges
 from shards.tar.hashing_writer import HashingWriter, hashing_writer
 from shards.tar.header import BLOCK
-from shards.tar.header_chain import hash_headers, may_have_duplicates
+from shards.tar.header_chain import hash_distinct
 from shards.tar.walk import FILE, HARD_LINK, Member
 from shards.tar.writer import END, member_header, padding, shard_name
 
@@ -118,12 +118,7 @@ def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter) -> 
         blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, padded_sizes(sizes) // BLOCK
         as_they_stand = source_slice.prefix is None and not source_slice.shard.borrows and not (starts % BLOCK).any()
         headers = writer.headers.copy()
-        whole = (
-            as_they_stand
-            and hash_headers(blocks, first, counts, headers)
-            and not may_have_duplicates(blocks, first, counts)
-        )
-        if not whole:
+        if not (as_they_stand and hash_distinct(blocks, first, counts, headers)):
             return _copy_members(source.buffer, source_slice, writer)
         position, writer.headers = writer.position, headers
         writer.write_blocks(blocks, concatenated_ranges(first, counts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,15 @@ def finalize(
     counts = plan.counts_by_shard(index, work.outcome)
     plan.check_conservation(index, counts, _samples_by_source(index, made))
     summary = _summary(counts, made, written)
-    with atomic_write_unsynced(out / INDEX) as file:
-        write(made, file, out)
-    _write_manifest(manifest, work, out / marker.MANIFEST)
-    exports.write_counts(made, out)
-    card.write_card(made, out)
+    with ThreadPoolExecutor() as threads:  # the disk has them all at once
+        begun = [
+            threads.submit(_write_index, made, out),
+            threads.submit(_write_manifest, manifest, work, out / marker.MANIFEST),
+            threads.submit(exports.write_counts, made, out),
+            threads.submit(card.write_card, made, out),
+        ]
+    for one in begun:
+        one.result()
     sync_folder(out)  # shards and all: the marker must not outlast what it stands for
     marker.write_marker(out, _marker(index, out, work, summary, counts, written))
     return summary
@@ -135,6 +140,11 @@ def _summary(counts: Int64Array, made: Index, written: Sequence[WrittenShard]) -
         int((plan.previous_with_key(made.table["key"]) >= 0).sum()),
         sum(shard.new_headers for shard in written),
     )
+
+
+def _write_index(made: Index, out: Path) -> None:
+    with atomic_write_unsynced(out / INDEX) as file:
+        write(made, file, out)
 
 
 def _write_manifest(manifest: pa.Table, work: RewritePlan, path: Path) -> None:

@@ -28,7 +28,7 @@ from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
 from shards.io import paths, remote
 from shards.io.locks import locked
-from shards.io.parallel import map_shards
+from shards.io.parallel import map_overlapping, map_shards
 from shards.io.shard_set import SUFFIXES
 from shards.member_names import is_safe
 from shards.rewriting import marker, plan
@@ -131,7 +131,8 @@ def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, optio
     check_space(out, int(sizes.sum()) + len(shards) * len(END))
     items = [(shard.number, _source_slices(index, work, shard, options.rename)) for shard in shards]
     marker.mark_begun(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
-    written = list(map_shards(CopyTask(index.root, out), items, options.workers))
+    task, workers = CopyTask(index.root, out), options.workers
+    written = list(map_overlapping(task, items) if workers == 1 else map_shards(task, items, workers))
     return finalize(index, manifest, out, work, written)
 
 

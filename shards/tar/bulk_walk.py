@@ -16,12 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from shards.arrays import BoolArray, Int64Array, UInt8Array
-from shards.tar.blocks import blocks_of, concatenated_ranges, digit_values, octal_numbers
+from shards.tar.blocks import blocks_of, concatenated_ranges, octal_numbers, octal_sizes, words_of
 from shards.tar.header import BLOCK, BadHeader, pax_records, until_nul
 from shards.tar.header_chain import follow_chains, guess_headers
 
 #: Header blocks that are followed before they are validated; `next_lookahead` chooses a number between these.
 MIN_LOOKAHEAD, MAX_LOOKAHEAD = 16, 1024
+#: Headers that a chain has where many are followed at once, as far as those that come next tell.
+_HEADERS_A_CHAIN = 32
 #: Bytes of a header that hold its name.
 NAME_BYTES = 100
 #: PAX keywords that set neither name, size nor kind.
@@ -29,6 +31,8 @@ IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", 
 _MAX_PAX_BYTES = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
 _MAX_TIME_BYTES = 40
+#: A word times this has the sum of its bytes in its highest.
+_SUM_OF_BYTES = np.uint32(0x01010101)
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
 #: Type flags with which a run may begin.
 PLAIN_TYPES = (_FILE, _PAX)
@@ -124,7 +128,8 @@ def _header_blocks(buffer: bytes | mmap.mmap, offset: int, max_headers: int) -> 
 
 def _header_blocks_ahead(buffer: bytes | mmap.mmap, data: UInt8Array, first: int) -> Int64Array:
     """As `_header_blocks` but far ahead, along many chains at once, up to the first that does not meet the next."""
-    beginnings = guess_headers(data, first)
+    near = _header_blocks(buffer, first * BLOCK, _HEADERS_A_CHAIN)
+    beginnings = guess_headers(data, first, int(near[-1]) - first if len(near) else 1)
     steps = follow_chains(data, beginnings[:-1], beginnings[1:])
     found = steps.numbers[steps.chains < _n_leading_true(steps.arrived)]
     return found if len(found) else _header_blocks(buffer, first * BLOCK, MAX_LOOKAHEAD)
@@ -140,13 +145,17 @@ def _parse_headers(blocks: UInt8Array) -> tuple[BoolArray, Int64Array]:
 
     Valid: the checksum holds, size and checksum are plain octal digits, and there is no name prefix.
     """
-    size, checksum = digit_values(blocks[:, 124:135]), digit_values(blocks[:, 148:154])
-    total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
-    field = blocks[:, 148:156].sum(axis=1, dtype=np.int64)
-    sound: BoolArray = octal_numbers(checksum) == total - field + 8 * ord(" ")
-    sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
-    sound &= ((blocks[:, 135] == 0) | (blocks[:, 135] == ord(" "))) & (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
-    return sound, octal_numbers(size)
+    fields = np.ascontiguousarray(words_of(blocks)[:, 31:39].T)  # bytes 124 to 155: size, time, checksum
+    sizes, sound = octal_sizes(fields[:3])
+    # Six digits, a NUL, and a byte that may be anything.
+    last = fields[7].copy()
+    fields[7] = last & 0xFFFF | 0x30300000
+    (high, low), digits, is_number = octal_numbers(fields[6:])
+    # A header is summed as if its checksum were eight spaces.
+    own = (digits * _SUM_OF_BYTES >> 24).sum(axis=0) + 6 * ord("0") + (last >> 24)
+    total = blocks.sum(axis=1, dtype=np.uint32) - own + 8 * ord(" ")
+    sound &= is_number & (last & 0xFF0000 == 0) & ((high << 6 | low >> 6) == total) & (blocks[:, 345] == 0)
+    return sound, sizes
 
 
 def _ignorable_pax(data: UInt8Array, blocks: UInt8Array, found: Int64Array, sizes: Int64Array) -> BoolArray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from shards.tar.header import BLOCK
 _CHUNK = 1 << 20
 #: Bytes after which an fdatasync is started, so that the final fsync is short.
 _SYNC_BYTES = 8 << 20
+#: Mebibytes that may be written and not hashed yet.
+_BUFFERS = 8
 
 
 class HashingWriter:
@@ -32,10 +35,10 @@ class HashingWriter:
         #: Kept for the new shard's index: a hash of its header blocks, and whether it holds a hard link.
         self.headers, self.borrows = xxhash.xxh3_64(), False
         self._file, self._hasher, self._syncer = file, hasher, syncer
-        # One buffer is filled while the other is hashed.
-        self._buffer, self._spare = (np.empty((_CHUNK // BLOCK, BLOCK), np.uint8) for _ in range(2))
+        self._buffer = np.empty((_CHUNK // BLOCK, BLOCK), np.uint8)
+        #: Buffers that are hashed, oldest first: hashing may fall behind writing for a while.
+        self._hashed: deque[tuple[Future[None], Blocks]] = deque()
         self._filled = self._unsynced = 0
-        self._hashed: Future[None] | None = None
         self._synced: Future[None] | None = None
 
     def write(self, data: bytes) -> None:
@@ -69,20 +72,28 @@ class HashingWriter:
     def flush(self) -> None:
         """Write and hash the buffer."""
         view = self._view()[: self._filled]
-        _wait(self._hashed)
-        self._hashed = self._hasher.submit(self.sha256.update, view)
+        self._hashed.append((self._hasher.submit(self.sha256.update, view), self._buffer))
         self.xxh3.update(view)
         self._file.write(view)
         self._unsynced += self._filled
-        self._buffer, self._spare, self._filled = self._spare, self._buffer, 0
+        self._buffer, self._filled = self._next_buffer(), 0
         if self._unsynced >= _SYNC_BYTES and (self._synced is None or self._synced.done()):
             _wait(self._synced)
             self._synced, self._unsynced = self._syncer.submit(os.fdatasync, self._file.fileno()), 0
 
+    def _next_buffer(self) -> Blocks:
+        """A new one, or the one that was hashed first, after a wait where hashing has fallen far behind."""
+        if len(self._hashed) < _BUFFERS:
+            return np.empty_like(self._buffer)
+        work, buffer = self._hashed.popleft()
+        work.result()
+        return buffer
+
     def finish(self) -> None:
         """Flush, and wait for hashes and disk; raises `OSError` where the disk failed."""
         self.flush()
-        _wait(self._hashed)
+        for work, _ in self._hashed:
+            work.result()
         _wait(self._synced)
 
 

@@ -8,14 +8,16 @@ repeated names. No body is read. What is not recognised is left to `shards.tar.w
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import xxhash
 
 from shards.arrays import BoolArray, Int64Array
-from shards.tar.blocks import Blocks, blocks_of, concatenated_ranges, digit_values, octal_numbers
+from shards.tar.blocks import Blocks, blocks_of, concatenated_ranges, octal_sizes, words_of
 from shards.tar.header import BLOCK
+from shards.tar.text_hashes import Hashes, any_twice, hashes_of
 
 _FILE, _EXTENSION, _BODILESS = 1, 2, 3
 #: By type flag: files; extension headers, whose body belongs to the header that follows; links, devices and folders.
@@ -23,59 +25,90 @@ _KINDS = np.zeros(256, dtype=np.uint8)
 _KINDS[list(b"0\x007")], _KINDS[list(b"xXLK")], _KINDS[list(b"123456")] = _FILE, _EXTENSION, _BODILESS
 #: Runs per batch: few enough that their headers stay in the processor's cache.
 _BATCH = 1024
-#: For guesses: the number of chains, the blocks between their beginnings at most, and the blocks searched there.
-_MAX_CHAINS, _CHAIN_BLOCKS, _SEARCH_BLOCKS = 256, 512, 64
+#: For guesses: the number of chains, and the blocks searched at the beginning of each.
+_MAX_CHAINS, _SEARCH_BLOCKS = 1024, 64
 #: Bytes 256 to 259 of a header: the end of an empty link name, and the beginning of "ustar".
 _LOOKS_LIKE_A_HEADER = int.from_bytes(b"\0ust", "little")
+#: The bit that makes a letter of ASCII a small one; it makes some other characters alike, too.
+_LOWER = np.uint8(0x20)
 
 
 def hash_headers(blocks: Blocks, first: Int64Array, counts: Int64Array, digest: xxhash.xxh3_64) -> bool:
     """Update ``digest`` with the headers of runs of whole members, in order.
 
     Args:
-        blocks, first, counts: as in `header_blocks`.
-
-    Returns:
-        False where only a walk can tell the headers; part of them may have been hashed then.
-    """
-    for start in range(0, len(first), _BATCH):
-        found = header_blocks(blocks, first[start : start + _BATCH], counts[start : start + _BATCH])
-        if found is None:
-            return False
-        digest.update(found.data)
-    return True
-
-
-def header_blocks(blocks: Blocks, first: Int64Array, counts: Int64Array) -> Blocks | None:
-    """The header blocks of runs of whole members, bodies of extension headers included.
-
-    Args:
         blocks: the tar, as `blocks_of` gives it.
         first, counts: shape (n,), int64: first block and number of blocks of each run.
 
     Returns:
-        Shape (m, 512), uint8; None where a run is no chain of headers that ends where the run ends: a size in base-256
-            or in
-        a PAX record, a sparse member, damage.
+        False where only a walk can tell the headers; part of them may have been hashed then.
+    """
+    for found in _headers_of_runs(blocks, first, counts):
+        if found is None:
+            return False
+        digest.update(found.blocks.data)
+    return True
+
+
+def hash_distinct(blocks: Blocks, first: Int64Array, counts: Int64Array, digest: xxhash.xxh3_64) -> bool:
+    """As `hash_headers`, but False, too, where two members may have the same name, case ignored."""
+    names: list[Hashes | None] = []
+    for found in _headers_of_runs(blocks, first, counts):
+        if found is None:
+            return False
+        digest.update(found.blocks.data)
+        names.append(_name_hashes(found.blocks[found.own]))
+    plain = [one for one in names if one is not None]
+    if len(plain) == len(names) and not (plain and any_twice(np.concatenate(plain))):
+        return True
+    return not may_have_duplicates(blocks, first, counts)
+
+
+class RunHeaders(NamedTuple):
+    """The header blocks of some runs.
+
+    Args:
+        blocks: shape (m, 512), uint8: bodies of extension headers included.
+        own: shape (members,), int64: the places of the members' own headers among them.
+    """
+
+    blocks: Blocks
+    own: Int64Array
+
+
+def _headers_of_runs(blocks: Blocks, first: Int64Array, counts: Int64Array) -> Iterator[RunHeaders | None]:
+    """`run_headers` of some runs after the other; ends after None."""
+    for start in range(0, len(first), _BATCH):
+        found = run_headers(blocks, first[start : start + _BATCH], counts[start : start + _BATCH])
+        yield found
+        if found is None:
+            return
+
+
+def run_headers(blocks: Blocks, first: Int64Array, counts: Int64Array) -> RunHeaders | None:
+    """The header blocks of runs of whole members.
+
+    Args:
+        blocks, first, counts: as in `hash_headers`.
+
+    Returns:
+        None where a run is no chain of headers that ends where the run ends: a size in base-256 or in a PAX record, a
+        sparse member, damage.
     """
     stops = first + counts
     if first.size and int(stops.max()) > len(blocks):
         return None
     steps = follow_chains(blocks, first, stops)
-    if not steps.arrived.all() or _may_set_a_size(blocks, steps):
+    if not steps.arrived.all():
         return None
-    return blocks.take(concatenated_ranges(steps.numbers, steps.counts), axis=0)
-
-
-def _may_set_a_size(blocks: Blocks, steps: ChainedHeaders) -> bool:
-    """Whether an extension header may say how long its member is: a chain may arrive without it, by way of its body."""
-    longer = steps.counts > 1
-    if not longer.any():
-        return False
-    return (
-        b" size="
-        in blocks.take(concatenated_ranges(steps.numbers[longer] + 1, steps.counts[longer] - 1), axis=0).tobytes()
-    )
+    if (steps.counts == 1).all():
+        return RunHeaders(blocks.take(steps.numbers, axis=0), np.arange(len(steps.numbers)))
+    headers = blocks.take(concatenated_ranges(steps.numbers, steps.counts), axis=0)
+    # An extension header may say how long its member is: a chain may arrive without it, by way of its body.
+    if b" size=" in headers.tobytes():
+        return None
+    own = np.cumsum(steps.counts) - steps.counts
+    return RunHeaders(headers, own[_KINDS[headers[own, 156]] != _EXTENSION])
 
 
 class ChainedHeaders(NamedTuple):
@@ -101,11 +134,12 @@ def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> Chain
         first, stops: shape (chains,), int64, block numbers; ``first < stops <= len(blocks)``.
     """
     chains, numbers, arrived = np.arange(len(first)), first, np.zeros(len(first), np.bool_)
+    words = words_of(blocks)[:, 31:40]  # bytes 124 to 159: from the size to the type flag
     steps = [(chains[:0], numbers[:0], numbers[:0])]
     while chains.size:
-        fields = blocks[:, 124:157][numbers]
-        size, sound = _parse_sizes(fields[:, :12])
-        kind = _KINDS[fields[:, 32]]
+        fields = words[numbers]
+        size, sound = octal_sizes(fields[:, :3].T)
+        kind = _KINDS[fields[:, 8] & 0xFF]
         n_body = -(-size // BLOCK)
         after, stop = numbers + 1 + n_body, stops[chains]
         sound &= (kind > 0) & ((kind != _BODILESS) | (size == 0)) & (after <= stop)
@@ -117,18 +151,21 @@ def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> Chain
         arrived[chains[~goes_on]] = True
         chains, numbers = chains[goes_on], after[goes_on]
     found = [np.concatenate(column) for column in zip(*steps, strict=True)]
-    order = np.argsort(found[0], kind="stable")
+    # Of short numbers numpy sorts by radix.
+    order = np.argsort(found[0].astype(np.uint16) if len(first) <= 1 << 16 else found[0], kind="stable")
     return ChainedHeaders(arrived, *(column[order] for column in found))
 
 
-def guess_headers(blocks: Blocks, first: int) -> Int64Array:
+def guess_headers(blocks: Blocks, first: int, apart: int) -> Int64Array:
     """Blocks that look like headers: ``first``, and at most one near the beginning of each stretch that follows.
+
+    Args:
+        apart: blocks of a stretch; no less than twice those that are searched are taken.
 
     Returns:
         Shape (n,), int64, increasing, 1 <= n <= `_MAX_CHAINS`.
     """
-    apart = max(2 * _SEARCH_BLOCKS, min(_CHAIN_BLOCKS, (len(blocks) - first) // _MAX_CHAINS))
-    begins = first + apart * np.arange(1, _MAX_CHAINS)
+    begins = first + max(2 * _SEARCH_BLOCKS, apart) * np.arange(1, _MAX_CHAINS)
     begins = begins[begins + _SEARCH_BLOCKS <= len(blocks)]
     seems = blocks.view("<u4")[:, 64][begins[:, None] + np.arange(_SEARCH_BLOCKS)] == _LOOKS_LIKE_A_HEADER
     return np.concatenate(([first], (begins + seems.argmax(axis=1))[seems.any(axis=1)]))
@@ -138,7 +175,7 @@ def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -
     """Whether two members of these runs may have the same name, case ignored; long names that begin alike count.
 
     Args:
-        blocks, first, counts: as in `header_blocks`.
+        blocks, first, counts: as in `hash_headers`.
     """
     headers = blocks.take(follow_chains(blocks, first, first + counts).numbers, axis=0)
     own = headers[_KINDS[headers[:, 156]] != _EXTENSION]
@@ -147,6 +184,22 @@ def may_have_duplicates(blocks: Blocks, first: Int64Array, counts: Int64Array) -
     fields = np.concatenate((_until_nul(own[:, 345:500]) * is_ustar, _until_nul(own[:, :100])), axis=1)
     names = {name.decode("utf-8", "surrogateescape").lower() for name in fields.view("S255")[:, 0].tolist()}
     return len(names) < len(own)
+
+
+def _name_hashes(own: Blocks) -> Hashes | None:
+    """Hashes of names that do not differ where the names do not, case ignored; None where that needs a closer look.
+
+    Args:
+        own: headers of members.
+    """
+    if own[:, 345].any():
+        return None  # a prefix, or a GNU header's time
+    width = int(np.flatnonzero(np.bitwise_or.reduce(own[:, :100], axis=0)).max(initial=0)) + 1
+    fields = np.ascontiguousarray(own[:, :width])
+    is_end = fields == 0
+    if fields.max(initial=0) > 127 or (is_end[:, :-1] & ~is_end[:, 1:]).any():
+        return None
+    return hashes_of(fields | _LOWER * ~is_end)
 
 
 def _until_nul(fields: Blocks) -> Blocks:
@@ -170,9 +223,3 @@ def headers_checksum(buffer: bytes | mmap.mmap, starts: Int64Array, sizes: Int64
     if not hash_headers(blocks_of(buffer), starts // BLOCK, sizes // BLOCK, digest):
         return None
     return None if bytes(buffer[int(ends[-1]) :]).strip(b"\0") else digest.hexdigest()
-
-
-def _parse_sizes(fields: Blocks) -> tuple[Int64Array, BoolArray]:
-    """Size fields, shape (n, 12) -> numbers (n,), int64, and whether each is eleven octal digits and an end byte."""
-    digits, end = digit_values(fields[:, :11]), fields[:, 11]
-    return octal_numbers(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +50,16 @@ def digits(tmp_path):
 
 
 def killed(item: int) -> int:
-    """Ends its process as the system does where memory is short."""
-    os.kill(os.getpid(), signal.SIGKILL)
+    """Ends its process as the system does where memory is short, if that is a worker."""
+    if parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
     return item
 
 
 def shrunk(path: str) -> int:
-    """Reads a shard that becomes shorter meanwhile."""
+    """Reads a shard that becomes shorter meanwhile, in a worker."""
+    if parent_process() is None:
+        return 0
     with open_mapped(path) as source:
         os.truncate(path, 0)
         return source.buffer[-1]
@@ -116,6 +121,30 @@ class TestNothingIsLost:
         monkeypatch.setattr(ImageStore, "batches", lambda *call: list(batches(*call))[1:])
         with pytest.raises(CurateError, match="epoch 1: 80 images came, 96 were to be visited"):
             toyset.run_on(toyset.make_data(tmp_path, 96), tmp_path / "run", epochs=1)
+
+
+def noted(done: list[int], item: int) -> int:
+    """The item, noted in the list of the process that had it."""
+    done.append(item)
+    return item
+
+
+class TestTogether:
+    """This process works beside the others that it has started."""
+
+    def test_results_come_in_order_and_the_first_error_in_its_turn(self, at_once):
+        found = []
+        with pytest.raises(ValueError, match="5"):
+            for one in map_shards(a_slow_worker, range(40), workers=2):
+                found.append(one)
+        assert [item for item, _ in found] == list(range(5))
+        assert {at_work for _, at_work in found} == {False, True}
+
+    def test_few_results_are_ahead_of_the_one_that_is_due(self, at_once):
+        """While the worker is not there yet, this process does not do everything and keep it."""
+        done: list[int] = []
+        for item in map_shards(partial(noted, done), range(100), workers=2):
+            assert len(done) <= item + 4 * 2 + 2
 
 
 class TestForeignErrors:
@@ -287,13 +316,27 @@ def deaf(_: object) -> bool:
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+def a_deaf_worker(_: object) -> bool:
+    """Whether this is a worker that Ctrl-C cannot reach, or no worker."""
+    return parent_process() is None or deaf(None)
+
+
+def a_slow_worker(item: int) -> tuple[int, bool]:
+    """The item, and whether a worker had it; a worker takes its time."""
+    at_work = parent_process() is not None
+    time.sleep(0.2 if at_work else 0.01)
+    if item == 5:
+        raise ValueError(item)
+    return item, at_work
+
+
 class TestInterrupts:
     """Ctrl-C ends the command, whatever it hits."""
 
     def test_workers_are_born_deaf(self, digits, at_once):
         """One that is hit before it can say that it will not be would look like one that was killed."""
         assert list(image_batches(digits.view.index, [np.arange(2)] * 2, deaf, workers=2)) == [True, True]
-        assert list(map_shards(deaf, range(4), workers=2))[1:] == [True] * 3
+        assert all(map_shards(a_deaf_worker, range(4), workers=2))
         assert not deaf(None)
 
     def test_one_that_falls_into_a_callback_comes_again(self):

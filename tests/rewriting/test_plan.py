@@ -18,7 +18,7 @@ from shards.indexing.index import Index
 from shards.indexing.scan import size_and_checksum
 from shards.rewriting import plan
 from shards.tar.blocks import blocks_of, concatenated_ranges
-from shards.tar.header_chain import header_blocks, headers_checksum
+from shards.tar.header_chain import run_headers, headers_checksum
 from shards.tar.writer import END
 
 
@@ -126,11 +126,11 @@ def test_what_is_not_in_plain_sight_is_left_to_the_walk(tmp_path: Path) -> None:
     write_tar(tmp_path / "0.tar", [("a.jpg", b"x" * 700)])
     good = (tmp_path / "0.tar").read_bytes()
     run = np.array([0]), np.array([3])  # a header and two blocks
-    assert header_blocks(blocks_of(good), *run) is not None
+    assert run_headers(blocks_of(good), *run) is not None
     base256 = good[:124] + b"\x80" + bytes(10) + b"\x02" + good[136:]
     longer = good[:124] + b"00000010000\0" + good[136:]
     for data in (base256, longer, good[:156] + b"S" + good[157:], bytes(len(good)), good[: 2 * 512]):
-        assert header_blocks(blocks_of(data), *run) is None
+        assert run_headers(blocks_of(data), *run) is None
 
 
 def test_a_link_with_a_size_is_left_to_the_walk() -> None:
@@ -138,4 +138,4 @@ def test_a_link_with_a_size_is_left_to_the_walk() -> None:
     member = tarfile.TarInfo("a.jpg")
     member.type, member.linkname, member.size = tarfile.LNKTYPE, "b.jpg", 600
     data = io.BytesIO(member.tobuf(tarfile.USTAR_FORMAT) + bytes(1024)).getvalue()
-    assert header_blocks(blocks_of(data), np.array([0]), np.array([3])) is None
+    assert run_headers(blocks_of(data), np.array([0]), np.array([3])) is None
