@@ -8,6 +8,7 @@ caller (`pruner` computes them). The format is described, with queries, in docs/
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,8 +18,10 @@ import pyarrow.compute as pc
 
 from curate.errors import CurateError
 from curate.ledger import table_file
+from curate.ledger.last_states import last_states
 from curate.types import ERRORS, Beliefs, Codes, Floats, Ints, Mask, Stamp
 from shards.errors import Unfinished
+from shards.io.spilled import spilled
 
 VERSION = 1
 
@@ -38,6 +41,7 @@ SCHEMA = pa.schema(
 )
 
 FINAL_SCHEMA = SCHEMA.append(pa.field("pruned_epoch", pa.int32()))
+_NAMES = pa.schema([SCHEMA.field("shard"), SCHEMA.field("key")])
 
 _FOLDER = re.compile(r"epoch=(\d{4,})")
 
@@ -139,6 +143,13 @@ def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Ta
     return _in_order(path, table_file.read(path, columns, SCHEMA))
 
 
+def groups(run: Path, epoch: int, columns: list[str]) -> Iterator[pa.Table]:
+    """These columns of one partition, a group of rows at a time; raises as `read_epoch`, but for the order of rows."""
+    path = path_of(run, epoch)
+    table_file.footer_of(path, "ledger", VERSION)
+    return table_file.read_groups(path, columns, SCHEMA)
+
+
 def read(run: Path) -> tuple[pa.Table, list[str]]:
     """All partitions that are whole, with a column ``epoch`` (int32) behind their own, and a line on each that is not.
 
@@ -165,8 +176,8 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
         run: the run directory.
         upto: as it stood after this epoch; None for the last.
 
-    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through the partitions from the
-    last to the first and takes of each what no later one has, so at most one partition and the result are in memory.
+    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through all partitions side by side,
+    some rows at a time, and takes of each what no later one has.
 
     Raises:
         CurateError: an epoch is missing, or the partitions contradict each other.
@@ -179,11 +190,11 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
         raise CurateError(f"{run}: expected a partition of every epoch from {begun} on, found {found}; resume the run")
     if upto is not None and not begun <= upto <= history[-1]:
         raise CurateError(f"{run}: has no epoch {upto}, only {begun} to {history[-1]}; name one of these")
-    first = read_epoch(run, begun, ["row"])["row"].to_numpy()
-    seen = np.zeros(len(first), dtype=np.bool_)
     last = history[-1] if upto is None else upto
-    parts = [_last_states(run, epoch, first, seen) for epoch in reversed(range(begun, last + 1))]
-    return pa.concat_tables(parts).sort_by("row")
+    for epoch in range(begun, last + 1):
+        table_file.footer_of(path_of(run, epoch), "ledger", VERSION)
+    paths = {epoch: path_of(run, epoch) for epoch in range(begun, last + 1)}
+    return spilled(FINAL_SCHEMA, last_states(paths, SCHEMA))
 
 
 def write_final(run: Path) -> Path:
@@ -200,11 +211,43 @@ def read_final(run: Path) -> pa.Table:
     Raises:
         CurateError: it is not there yet; it is damaged, or of a later version.
     """
+    path = _final_path(run)
+    return _in_order(path, table_file.read(path, schema=FINAL_SCHEMA))
+
+
+def final_beliefs(run: Path) -> Beliefs:
+    """The beliefs in the run's ``weights.parquet``, without the names; raises as `read_final`."""
+    path = _final_path(run)
+    columns = ["row", "a", "b", "mean", "visits", "error"]
+    parts = [beliefs_of(group) for group in table_file.read_groups(path, columns, FINAL_SCHEMA)]
+    point_weights = any(part.a is None for part in parts)
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("rows", "mean", "visits", "error", *(() if point_weights else ("a", "b")))
+    }
+    table_file.check_order(path, joined["rows"])
+    return Beliefs(**joined)
+
+
+def final_names(run: Path, kept: Mask) -> pa.Table:
+    """``shard`` and ``key`` of the rows of ``weights.parquet`` that a mask keeps, as strings."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for group in table_file.read_groups(_final_path(run), _NAMES.names, FINAL_SCHEMA):
+            own = pa.array(kept[done : done + len(group)])
+            done += len(group)
+            yield from group.filter(own).cast(_NAMES).combine_chunks().to_batches()
+
+    return spilled(_NAMES, batches())
+
+
+def _final_path(run: Path) -> Path:
     path = run / "weights.parquet"
     if not path.is_file():
         raise CurateError(f"{path}: not there; finish the run, or make it with `curate ledger {run} --final`")
     table_file.footer_of(path, "weights", VERSION)
-    return _in_order(path, table_file.read(path, schema=FINAL_SCHEMA))
+    return path
 
 
 def beliefs_of(table: pa.Table) -> Beliefs:
@@ -232,32 +275,8 @@ def beliefs_of(table: pa.Table) -> Beliefs:
 def _in_order(path: Path, table: pa.Table) -> pa.Table:
     """The table, if its rows, where they were read, are numbers from 0 that rise."""
     if "row" in table.column_names and len(table):
-        rows = table["row"].to_numpy()
-        if rows[0] < 0 or (np.diff(rows) <= 0).any():
-            raise Unfinished(f"{path}: its rows do not rise from 0; {table_file.todo(path)}")
+        table_file.check_order(path, table["row"].to_numpy())
     return table
-
-
-def _last_states(run: Path, epoch: int, first: Ints, seen: Mask) -> pa.Table:
-    """What no later partition has; marks it as seen, by its place in ``first``, the rows of the first."""
-    table = read_epoch(run, epoch, SCHEMA.names).select(SCHEMA.names)
-    rows, kept = table["row"].to_numpy(), table["kept"].to_numpy()
-    strange = ~np.isin(rows, first, assume_unique=True)
-    if strange.any():
-        row = rows[np.argmax(strange)]
-        raise CurateError(f"{path_of(run, epoch)}: row {row} is not in the first epoch; this ledger is of two runs")
-    places = np.searchsorted(first, rows)
-    again = seen[places] & ~kept
-    if again.any():
-        row = rows[np.argmax(again)]
-        raise CurateError(
-            f"{path_of(run, epoch)}: row {row}, pruned here, is in a later epoch; this ledger is of two runs"
-        )
-    last = ~seen[places]
-    seen[places] = True
-    states = table.filter(pa.array(last))
-    gone = pa.array(np.full(len(states), epoch, np.int32), mask=kept[last])
-    return states.append_column("pruned_epoch", gone).cast(FINAL_SCHEMA)
 
 
 def _together(tables: list[pa.Table]) -> pa.Table:

@@ -71,14 +71,14 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
         pruner.check_budget(choice.share)
     if out is not None:
         _refuse_taken(run, out)
-    table = ledger.read_final(run)
-    beliefs, stamp = _beliefs(run, table), ledger.stamp_of(run, ledger.epochs(run)[-1])
+    beliefs, stamp = _beliefs(run), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)
     if not kept.any():
         raise Misuse(f"{run}: the rule keeps none of {len(beliefs)} images ({rule}); choose one that keeps some")
-    digest = hashlib.sha256((run / "weights.parquet").read_bytes()).hexdigest()
+    with open(run / "weights.parquet", "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     origin = manifest.Origin(rule, len(beliefs), digest, stamp)
-    names = table.select(["shard", "key"]).filter(kept)
+    names = ledger.final_names(run, kept)
     if out is not None:
         manifest.write(out, names, beliefs.rows[kept], origin)
     return manifest.table_of(names, beliefs.rows[kept], origin)
@@ -86,13 +86,13 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
 
 def grid(run: Path, lams: tuple[float, ...] = LAMS, rhos: tuple[float, ...] = RHOS) -> Grid:
     """How much every pair of thresholds would keep."""
-    beliefs = _beliefs(run, ledger.read_final(run))
+    beliefs = _beliefs(run)
     return Grid(lams, rhos, pruner.grid(beliefs, lams, rhos).round(6).tolist())
 
 
-def _beliefs(run: Path, table: pa.Table) -> Beliefs:
+def _beliefs(run: Path) -> Beliefs:
     """Of every image; one that its prior pruned was never visited, and is judged by the prior."""
-    beliefs = ledger.beliefs_of(table)
+    beliefs = ledger.final_beliefs(run)
     return pruner.informed(beliefs) if ledger.has_prior(run) else beliefs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -34,12 +35,13 @@ class EpochSummary(TypedDict):
 
 
 def by_epoch(run: Path) -> list[EpochSummary]:
-    """A row an epoch, in order; reads one epoch at a time.
+    """A row an epoch, in order; reads some rows at a time.
 
     Raises:
         CurateError, Unfinished: a partition is missing or damaged.
     """
-    return [_summary(run, epoch) for epoch in ledger.epochs(run)]
+    columns = ["mean", "kept", "error"]
+    return [_counted(ledger.groups(run, epoch, columns), epoch) for epoch in ledger.epochs(run)]
 
 
 def by_epoch_and_domain(run: Path, domains: Domains) -> list[EpochSummary]:
@@ -56,19 +58,18 @@ def by_epoch_and_domain(run: Path, domains: Domains) -> list[EpochSummary]:
         table = ledger.read_epoch(run, epoch, ["row", "mean", "kept", "error"])
         codes = domains.codes[table["row"].to_numpy()]
         for code in np.argsort(domains.names):
-            found.append({**_counted(table.filter(pa.array(codes == code)), epoch), "domain": domains.names[code]})
+            found.append({**_counted([table.filter(pa.array(codes == code))], epoch), "domain": domains.names[code]})
     return found
 
 
-def _summary(run: Path, epoch: int) -> EpochSummary:
-    return _counted(ledger.read_epoch(run, epoch, ["mean", "kept", "error"]), epoch)
-
-
-def _counted(table: pa.Table, epoch: int) -> EpochSummary:
-    return {
-        "epoch": epoch,
-        "live": len(table),
-        "kept": pc.sum(table["kept"]).as_py() or 0,
-        "mean": pc.mean(table["mean"]).as_py(),
-        "undecodable": len(table) - table["error"].null_count,
-    }
+def _counted(groups: Iterable[pa.Table], epoch: int) -> EpochSummary:
+    """The numbers of an epoch from groups of its rows."""
+    live = kept = decodable = 0
+    weights = 0.0
+    for group in groups:
+        live += len(group)
+        kept += pc.sum(group["kept"]).as_py() or 0
+        weights += pc.sum(group["mean"]).as_py() or 0.0
+        decodable += group["error"].null_count
+    mean = weights / live if live else None
+    return {"epoch": epoch, "live": live, "kept": kept, "mean": mean, "undecodable": live - decodable}

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curate.types import Stamp
+from curate.types import Ints, Stamp
 from shards.errors import Unfinished, UnknownFormat
 from shards.io import parquet
 from shards.io.atomic import atomic_write
@@ -52,12 +53,14 @@ def write(path: Path, table: pa.Table, footer: dict[str, Any], dense: tuple[str,
     Raises:
         OSError: disk full, no permission; no file is left then.
     """
-    plain = table.cast(table.schema.remove_metadata()).combine_chunks()
-    schema = plain.schema.with_metadata(metadata(footer))
-    usual: Any = [name for name in plain.column_names if name not in dense] if dense else True
+    plain = table.schema.remove_metadata()
+    schema = plain.with_metadata(metadata(footer))
+    usual: Any = [name for name in plain.names if name not in dense] if dense else True
     options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": usual, "write_statistics": usual}
     with atomic_write(path) as file, pq.ParquetWriter(file, schema, **options) as writer:
-        writer.write_table(plain.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
+        for start in range(0, max(1, len(table)), GROUP_ROWS):
+            group = table.slice(start, GROUP_ROWS).cast(plain).combine_chunks()
+            writer.write_table(group.replace_schema_metadata(schema.metadata), row_group_size=GROUP_ROWS)
     with open(path, "rb") as written:
         return hashlib.file_digest(written, "sha256").hexdigest()
 
@@ -94,6 +97,22 @@ def read(path: Path, columns: list[str] | None = None, schema: pa.Schema | None 
     if wrong := parquet.schema_mismatch(table, pa.schema(wanted)):
         raise Unfinished(f"{path}: {wrong}; {todo(path)}")
     return table
+
+
+def read_groups(path: Path, columns: list[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of one file, a group of them at a time; arguments and errors as `read`, strings as they stand."""
+    wanted = pa.schema([field for field in schema if field.name in columns])
+    with _damage_reported(path):
+        for group in parquet.read_groups(path, _TODO, columns=columns):
+            if wrong := parquet.schema_mismatch(group, wanted):
+                raise Unfinished(f"{path}: {wrong}; {todo(path)}")
+            yield group
+
+
+def check_order(path: Path, rows: Ints, last: int = -1) -> None:
+    """Raise `Unfinished` unless the rows of a file are numbers above ``last`` that rise."""
+    if (np.diff(rows, prepend=last) <= 0).any():
+        raise Unfinished(f"{path}: its rows do not rise from 0; {todo(path)}")
 
 
 def footer_of(path: Path, form: str, version: int) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ def check_unchanged(index: Index, *, workers: int = 1) -> None:
     Raises:
         ShardsChanged: the first shard of another size or with other headers; the message has both.
     """
-    _check_all(index.root, ((shard, None) for shard in index.shards), workers)
+    _check_all(index.root, ((shard, None) for shard in index.shards), len(index.shards), workers)
 
 
 def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int) -> None:
@@ -46,7 +46,7 @@ def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int)
     if remote.is_url(index.root):
         return
     items = ((index.shards[number], _extents(index, number)) for number in numbers.tolist())
-    _check_all(index.root, items, workers)
+    _check_all(index.root, items, len(numbers), workers)
 
 
 def _extents(index: Index, number: int) -> Extents:
@@ -54,8 +54,8 @@ def _extents(index: Index, number: int) -> Extents:
     return Extents(*byte_extents(index.table.slice(rows.start, len(rows))))
 
 
-def _check_all(root: str, items: Iterable[tuple[Shard, Extents | None]], workers: int) -> None:
-    for _ in map_shards(partial(_check, root), list(items), workers):
+def _check_all(root: str, items: Iterable[tuple[Shard, Extents | None]], n_items: int, workers: int) -> None:
+    for _ in map_shards(partial(_check, root), items, workers, n_items):
         pass
 
 

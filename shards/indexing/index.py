@@ -25,7 +25,7 @@ from shards.faults import Fault
 from shards.indexing.key_hashes import key_hashes
 from shards.indexing.scan import Scan, Shard, scan_shard
 from shards.indexing.schema import ROW
-from shards.indexing.take_rows import BLOCK as TAKEN
+from shards.indexing.take_rows import SPAN
 from shards.indexing.take_rows import take_rows
 from shards.io.folders import PassedOver
 from shards.io.parallel import map_shards
@@ -241,7 +241,7 @@ def _twice(hashes: Hashes) -> BoolArray:
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     del ordered
     found = np.zeros(len(hashes), np.bool_)
-    for start in range(0, len(hashes) if len(again) else 0, TAKEN):
-        block = hashes[start : start + TAKEN]
-        found[start : start + TAKEN] = again[np.minimum(np.searchsorted(again, block), len(again) - 1)] == block
+    for start in range(0, len(hashes) if len(again) else 0, SPAN):
+        block = hashes[start : start + SPAN]
+        found[start : start + SPAN] = again[np.minimum(np.searchsorted(again, block), len(again) - 1)] == block
     return found

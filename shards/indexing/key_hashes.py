@@ -11,6 +11,8 @@ from shards.tar.text_hashes import Hashes, any_twice, hashes_of
 
 #: Bytes of padded keys at a time.
 _BLOCK = 1 << 24
+#: So that a shard's hash and a key's are not alike.
+_APART = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 def key_hashes(keys: pa.ChunkedArray) -> Hashes:
@@ -24,6 +26,17 @@ def key_hashes(keys: pa.ChunkedArray) -> Hashes:
             hashes[done : done + len(fields)] = hashes_of(fields)
             done += len(fields)
     return hashes
+
+
+def any_sample_twice(samples: pa.Table) -> bool:
+    """Whether two rows may have the same ``shard`` and ``key``; False is certain."""
+    hashes, done = key_hashes(samples["key"]), 0
+    for chunk in samples["shard"].chunks:
+        encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        names = key_hashes(pa.chunked_array([encoded.dictionary]))
+        hashes[done : done + len(chunk)] += names[encoded.indices.to_numpy()] * _APART
+        done += len(chunk)
+    return any_twice(hashes)
 
 
 def previous_with_key(keys: pa.ChunkedArray) -> Int64Array:

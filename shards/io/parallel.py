@@ -8,11 +8,11 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
@@ -47,12 +47,15 @@ def default_workers() -> int:
     return min(8, usable_cores())
 
 
-def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> Iterator[Result]:
+def map_shards(
+    task: Callable[[Item], Result], items: Iterable[Item], workers: int = 1, total: int | None = None
+) -> Iterator[Result]:
     """Yield ``task(item)`` for every item, in the order of ``items``, whatever the number of workers.
 
     Args:
         task: a module-level function, or a `functools.partial` of one, so that it can be pickled.
-        items: usually one a shard.
+        items: usually one a shard; taken as they are needed.
+        total: their number, where they do not tell it themselves.
         workers: processes, this one included. No more are started than there are items, and none before `SERIAL_S`
             seconds of work are done here.
 
@@ -63,19 +66,20 @@ def map_shards(task: Callable[[Item], Result], items: Sequence[Item], workers: i
     """
     if workers < 1:
         raise Misuse("the number of workers is too small", expected="at least 1", found=workers)
-    yield from _told(_results(task, items, workers), len(items))
+    n_items = len(items) if isinstance(items, Sized) else total or 0
+    yield from _told(_results(task, iter(items), n_items, workers), n_items)
 
 
-def map_overlapping(task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def map_overlapping(task: Callable[[Item], Result], items: Iterable[Item], total: int) -> Iterator[Result]:
     """As `map_shards` in this process, but each task begins while the one before it still waits for the disk.
 
     Two of them run in threads: right for tasks that mostly copy, hash and write, and do not hold the interpreter.
     """
     with ThreadPoolExecutor(2) as threads:
-        yield from _told(_submitted(threads, task, items), len(items))
+        yield from _told(_submitted(threads, task, items), total)
 
 
-def _submitted(pool: Executor, task: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def _submitted(pool: Executor, task: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Results in order, with two items handed out at a time."""
     due: deque[Future[Result]] = deque()
     for item in items:
@@ -103,20 +107,19 @@ def watched(items: Sequence[Item]) -> Iterator[Item]:
             watch(n_done, len(items))
 
 
-def _results(task: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
+def _results(task: Callable[[Item], Result], items: Iterator[Item], n_items: int, workers: int) -> Iterator[Result]:
     started = time.monotonic()
     for position, item in enumerate(items):
-        n_processes = min(workers, len(items) - position)
+        n_processes = min(workers, n_items - position)
         if n_processes > 1 and time.monotonic() - started >= SERIAL_S:
-            yield from _in_processes(task, items[position:], n_processes)
+            yield from _in_processes(task, chain((item,), items), n_processes)
             return
         yield task(item)
 
 
-def _in_processes(task: Callable[[Item], Result], items: Sequence[Item], n_processes: int) -> Iterator[Result]:
+def _in_processes(task: Callable[[Item], Result], left: Iterator[Item], n_processes: int) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
     context = multiprocessing.get_context("spawn")
-    left = iter(items)
     with ExitStack() as stack:
         with processes.starting_workers(fresh=True):
             received, reports = context.Pipe(duplex=False)

@@ -46,10 +46,7 @@ def read_table(
     check_regular(path)
     with _damage_as_error(path, todo, what):
         held = pq.read_schema(path).names
-        missing = [name for name in columns or () if name not in held]
-        if missing:
-            found = ", ".join(held) or "no column"
-            raise Damaged(f"no column {missing[0]}", shard=str(path), found=found, todo=todo)
+        _refuse_missing(path, held, columns, todo)
         options = {"partitioning": None, "page_checksum_verification": True}
         table = pq.read_table(
             path, columns=columns, read_dictionary=[name for name in dictionary_columns if name in held], **options
@@ -58,12 +55,22 @@ def read_table(
     return table
 
 
-def read_groups(path: Path, todo: str, what: str = "Parquet file") -> Iterator[pa.Table]:
+def _refuse_missing(path: Path, held: list[str], columns: list[str] | None, todo: str) -> None:
+    missing = [name for name in columns or () if name not in held]
+    if missing:
+        found = ", ".join(held) or "no column"
+        raise Damaged(f"no column {missing[0]}", shard=str(path), found=found, todo=todo)
+
+
+def read_groups(
+    path: Path, todo: str, what: str = "Parquet file", columns: list[str] | None = None
+) -> Iterator[pa.Table]:
     """The rows of one file, a group of them at a time, however many there are; arguments and errors as `read_table`."""
     check_regular(path)
     with _damage_as_error(path, todo, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        _refuse_missing(path, file.schema_arrow.names, columns, todo)
         for number in range(file.num_row_groups):
-            group = file.read_row_group(number)
+            group = file.read_row_group(number, columns)
             group.validate(full=True)
             yield group
 

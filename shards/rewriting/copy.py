@@ -21,6 +21,7 @@ from shards.indexing.extents import byte_extents, padded_sizes
 from shards.indexing.members import members_by_key, members_of_key, without_duplicates
 from shards.indexing.sample import SampleMember
 from shards.indexing.scan import Shard
+from shards.indexing.schema import ROW
 from shards.io.atomic import atomic_write_unsynced
 from shards.io.byte_ranges import shard_too_short
 from shards.io.mapped import Buffer, open_mapped
@@ -56,22 +57,19 @@ class WrittenShard:
     Args:
         shard: its entry in the new index.
         sha256, xxh3: of the whole file, hex.
-        offsets, sizes: shape (n,), int64, bytes: of its samples.
-        image_offsets: shape (n,), int64; -1 without an image.
-        members: shape (n,), int32: members of each sample.
+        samples: their number.
         new_headers: number of members whose header was written anew.
     """
 
     shard: Shard
     sha256: str
     xxh3: str
-    offsets: Int64Array
-    sizes: Int64Array
-    image_offsets: Int64Array
-    members: npt.NDArray[np.int32]
+    samples: int
     new_headers: int
 
 
+#: Where the samples of a new shard lie in it.
+PLACES = pa.schema([ROW.field(name) for name in ("offset", "size", "image_offset", "members")])
 #: Offsets, sizes, image offsets and members of the copied samples, and the number of new headers.
 CopiedSamples = tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.int32], int]
 
@@ -88,24 +86,27 @@ class CopyTask:
     root: str
     folder: Path
 
-    def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> WrittenShard:
-        """Raises `ShardsChanged` where a source is shorter than its index says, `OSError` where the disk is full."""
+    def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> tuple[WrittenShard, pa.RecordBatch]:
+        """The new shard, and where its samples lie in it, as `PLACES`.
+
+        Raises `ShardsChanged` where a source is shorter than its index says, `OSError` where the disk is full.
+        """
         number, slices = item
         path = self.folder / shard_name(number)
         with atomic_write_unsynced(path) as file, hashing_writer(file) as writer:
             parts = [_copy_slice(self.root, source_slice, writer) for source_slice in slices]
             writer.write(END)
-        offsets, sizes, images, members, anew = zip(*parts, strict=True)
-        return WrittenShard(
+        *places, anew = zip(*parts, strict=True)
+        offsets, sizes, images, members = (np.concatenate(column) for column in places)
+        columns = [offsets, sizes, pa.array(images, mask=images < 0), members]
+        written = WrittenShard(
             Shard(path.name, writer.position, writer.headers.hexdigest(), False, writer.borrows),
             writer.sha256.hexdigest(),
             writer.xxh3.hexdigest(),
-            np.concatenate(offsets),
-            np.concatenate(sizes),
-            np.concatenate(images),
-            np.concatenate(members),
+            len(offsets),
             sum(anew),
         )
+        return written, pa.record_batch([pa.array(column) for column in columns], schema=PLACES)
 
 
 def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter) -> CopiedSamples:

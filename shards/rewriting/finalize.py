@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shards.arrays import Int64Array, UInt8Array
-from shards.indexing.index import SCHEMA, SHARD, Index
+from shards.indexing.index import SCHEMA, SHARD, Index, shard_column
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import write
+from shards.indexing.key_hashes import previous_with_key
+from shards.indexing.schema import ROW
+from shards.indexing.take_rows import take_rows
 from shards.io.atomic import atomic_write_unsynced, sync_folder
+from shards.io.spilled import spilled
 from shards.rewriting import card, exports, marker, plan
 from shards.rewriting.copy import WrittenShard
-from shards.rewriting.plan import OUTCOMES
+from shards.rewriting.plan import OUTCOMES, NewShard
+
+#: What became of each new shard, and where its samples lie in it (`shards.rewriting.copy.PLACES`).
+Copied = Iterable[tuple[WrittenShard, pa.RecordBatch]]
+#: Columns of a curated index that are no names of shards, and of a manifest.
+_MADE = ROW.append(SCHEMA.field("key").with_name("source_key"))
+_MANIFEST = pa.schema([("shard", pa.string()), ("key", pa.string()), ("row", pa.int64())])
+#: Rows of a manifest that are written at a time.
+_GROUP_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -31,17 +43,23 @@ class RewritePlan:
         plan_hash: of everything that decides the bytes.
         outcome: shape (rows of the store,), uint8: codes of `plan.OUTCOMES`.
         kept: shape (n,), int64, increasing: the rows to write.
-        held: their rows of the store's index.
-        keys: their keys in the new shards.
+        prefixes: what stands before the keys of each of the store's shards, with a ``/``; None for nothing.
         shard_size: bytes.
     """
 
     plan_hash: str
     outcome: UInt8Array
     kept: Int64Array
-    held: pa.Table
-    keys: pa.ChunkedArray
+    prefixes: tuple[str, ...] | None
     shard_size: int
+
+    def keys_of(self, index: Index, rows: Int64Array) -> pa.ChunkedArray:
+        """The keys of these rows of the store in the new shards."""
+        keys = take_rows(index.table.select(["key"]), rows)["key"]
+        if self.prefixes is None:
+            return keys
+        before = pa.array(self.prefixes, pa.string()).take(pa.array(index.shard_numbers[rows]))
+        return pc.binary_join_element_wise(pa.chunked_array([before]), keys, "/")
 
 
 @dataclass(frozen=True)
@@ -63,26 +81,27 @@ class RewriteSummary:
 
 
 def finalize(
-    index: Index, manifest: pa.Table, out: Path, work: RewritePlan, written: Sequence[WrittenShard]
+    index: Index, manifest: pa.Table, out: Path, work: RewritePlan, shards: Sequence[NewShard], copied: Copied
 ) -> RewriteSummary:
-    """Check the sums, then write everything that lies beside the shards, the marker last.
+    """Wait for the new shards, check the sums, then write everything that lies beside them, the marker last.
 
     Args:
         index: of the store.
         manifest: as given; its footer is copied.
-        written: the new shards, in order.
+        shards: as planned.
+        copied: what became of each, in their order.
 
     Raises:
         ShardError: the numbers of samples do not add up.
     """
-    made = curated_index(out, work, written)
+    made, written = curated_index(index, out, work, shards, copied)
     counts = plan.counts_by_shard(index, work.outcome)
     plan.check_conservation(index, counts, _samples_by_source(index, made))
     summary = _summary(counts, made, written)
     with ThreadPoolExecutor() as threads:  # the disk has them all at once
         begun = [
             threads.submit(_write_index, made, out),
-            threads.submit(_write_manifest, manifest, work, out / marker.MANIFEST),
+            threads.submit(_write_manifest, index, manifest, work, out / marker.MANIFEST),
             threads.submit(exports.write_counts, made, out),
             threads.submit(card.write_card, made, out),
         ]
@@ -93,34 +112,37 @@ def finalize(
     return summary
 
 
-def curated_index(out: Path, work: RewritePlan, written: Sequence[WrittenShard]) -> Index:
-    """The index of the new shards, with the further columns ``source_shard`` and ``source_key``."""
-    numbers = np.repeat(np.arange(len(written), dtype=np.int32), [len(shard.offsets) for shard in written])
-    names = pa.array([shard.shard.path for shard in written], pa.string())
-    images = np.concatenate([shard.image_offsets for shard in written])
-    columns = [
-        pa.DictionaryArray.from_arrays(pa.array(numbers), names),
-        work.keys,
-        np.concatenate([shard.offsets for shard in written]),
-        np.concatenate([shard.sizes for shard in written]),
-        work.held["image"],
-        pa.array(images, mask=images < 0),
-        work.held["image_size"],
-        np.concatenate([shard.members for shard in written]),
-        pa.nulls(len(work.kept), SCHEMA.field("extents").type),
-        work.held["shard"],
-        work.held["key"],
-    ]
-    sources = [SHARD.with_name("source_shard"), SCHEMA.field("key").with_name("source_key")]
-    return Index(
-        str(out),
-        tuple(shard.shard for shard in written),
-        pa.Table.from_arrays([_array(column) for column in columns], schema=pa.schema([*SCHEMA, *sources])),
-    )
+def curated_index(
+    index: Index, out: Path, work: RewritePlan, shards: Sequence[NewShard], copied: Copied
+) -> tuple[Index, list[WrittenShard]]:
+    """The index of the new shards, with the further columns ``source_shard`` and ``source_key``; and the shards."""
+    written: list[WrittenShard] = []
+    rows = spilled(_MADE, _curated_rows(index, work, shards, copied, written))
+    made = tuple(one.shard for one in written)
+    numbers = np.repeat(np.arange(len(written), dtype=np.int32), [one.samples for one in written])
+    sources = shard_column(index.shards, index.shard_numbers[work.kept])
+    table = rows.add_column(0, SHARD, shard_column(made, numbers))
+    return Index(str(out), made, table.add_column(len(SCHEMA), SHARD.with_name("source_shard"), sources)), written
 
 
-def _array(column: pa.Array | pa.ChunkedArray | npt.NDArray[Any]) -> pa.Array | pa.ChunkedArray:
-    return pa.array(column) if isinstance(column, np.ndarray) else column
+def _curated_rows(
+    index: Index, work: RewritePlan, shards: Sequence[NewShard], copied: Copied, written: list[WrittenShard]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of each new shard without its name and its sources', as they come; the shard goes to ``written``."""
+    for shard, (one, places) in zip(shards, copied, strict=True):
+        written.append(one)
+        rows = work.kept[shard.rows]
+        held = take_rows(index.table.select(["key", "image", "image_size"]), rows)
+        columns = {
+            "key": work.keys_of(index, rows),
+            **dict(zip(places.schema.names, places.columns)),
+            "image": held["image"],
+            "image_size": held["image_size"],
+            "extents": pa.nulls(len(rows), ROW.field("extents").type),
+            "source_key": held["key"],
+        }
+        table = pa.table([columns[name] for name in _MADE.names], schema=_MADE)
+        yield from table.combine_chunks().to_batches()
 
 
 def _samples_by_source(index: Index, made: Index) -> Int64Array:
@@ -137,7 +159,7 @@ def _summary(counts: Int64Array, made: Index, written: Sequence[WrittenShard]) -
         len(written),
         sum(shard.shard.size for shard in written),
         {"in": int(counts.sum()), **dict(zip(OUTCOMES, counts.sum(axis=0).tolist(), strict=True))},
-        int((plan.previous_with_key(made.table["key"]) >= 0).sum()),
+        int((previous_with_key(made.table["key"]) >= 0).sum()),
         sum(shard.new_headers for shard in written),
     )
 
@@ -147,13 +169,19 @@ def _write_index(made: Index, out: Path) -> None:
         write(made, file, out)
 
 
-def _write_manifest(manifest: pa.Table, work: RewritePlan, path: Path) -> None:
+def _write_manifest(index: Index, manifest: pa.Table, work: RewritePlan, path: Path) -> None:
     """Write the rows that were written as ``shard``, ``key``, ``row``, with the footer of the given manifest."""
-    shard = work.held["shard"].cast(pa.string())
-    table = pa.table({"shard": shard, "key": work.held["key"], "row": work.kept}).combine_chunks()
     footer = {key: value for key, value in (manifest.schema.metadata or {}).items() if key.startswith(b"curate")}
-    with atomic_write_unsynced(path) as file:
-        pq.write_table(table.replace_schema_metadata(footer), file, compression="zstd", write_page_checksum=True)
+    schema = _MANIFEST.with_metadata(footer)
+    with (
+        atomic_write_unsynced(path) as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for start in range(0, len(work.kept), _GROUP_ROWS):
+            rows = work.kept[start : start + _GROUP_ROWS]
+            held = take_rows(index.table.select(["shard", "key"]), rows)
+            table = pa.table([held["shard"].cast(pa.string()), held["key"], rows], schema=_MANIFEST)
+            writer.write_table(table.combine_chunks(), row_group_size=_GROUP_ROWS)
 
 
 def _marker(
@@ -172,7 +200,7 @@ def _marker(
         "shards": [
             {
                 "name": shard.shard.path,
-                "samples": len(shard.offsets),
+                "samples": shard.samples,
                 "bytes": shard.shard.size,
                 "sha256": shard.sha256,
                 "xxh3": shard.xxh3,

@@ -6,7 +6,7 @@ A manifest is a table with columns ``shard`` and ``key``, optionally ``row``, in
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.indexing.key_join import join_keys
+from shards.indexing.take_rows import SPAN, take_rows
 from shards.io import parquet
 
 #: The forms that strings have in Arrow: its own, that of long columns, and that of Polars.
@@ -31,7 +32,7 @@ def read_manifest(path: Path) -> pa.Table:
     todo = "write it again, e.g. DuckDB: copy (select shard, key ...) to 'kept.parquet'"
     parts = _parts(path) if path.is_dir() else [path]
     try:
-        held = [parquet.read_table(part, todo) for part in parts]
+        held = [parquet.read_table(part, todo, dictionary_columns=["shard"]) for part in parts]
         return pa.concat_tables(held) if len(held) > 1 else held[0]
     except FileNotFoundError as error:
         raise ShardError("no such manifest", shard=str(path), todo="check the path") from error
@@ -67,14 +68,21 @@ def manifest_rows(index: Index, manifest: pa.Table) -> Int64Array:
 def rows_of_lines(index: Index, manifest: pa.Table) -> Int64Array:
     """As `manifest_rows`, in the order of the manifest's lines: shape (lines,), int64."""
     _check_columns(manifest)
-    shard, key = _text(manifest, "shard"), _text(manifest, "key")
+    names = _Names(_text(manifest, "shard"), _text(manifest, "key"))
     if "row" in manifest.column_names:
         rows = _whole_numbers(manifest["row"])
-        _check_against(index, rows, shard, key)
+        _check_against(index, rows, names)
     else:
-        rows = _look_up(index, shard, key)
-    _check_once(rows, shard, key)
+        rows = _look_up(index, names)
+    _check_once(rows, names)
     return rows
+
+
+class _Names(NamedTuple):
+    """The columns of names of a manifest; a `_plain` column is made of a part of one where it is needed."""
+
+    shard: pa.ChunkedArray
+    key: pa.ChunkedArray
 
 
 def _check_columns(manifest: pa.Table) -> None:
@@ -95,15 +103,21 @@ def _check_columns(manifest: pa.Table) -> None:
 
 def _text(manifest: pa.Table, name: str) -> pa.ChunkedArray:
     column = manifest[name]
-    encoded = pa.types.is_dictionary(column.type)
-    kind, text = column.type.value_type if encoded else column.type, pa.large_string()
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not any(is_text(kind) for is_text in _TEXT):
         raise ShardError(f"manifest column {name}", expected="strings", found=kind, todo="cast it to text")
-    if encoded:  # no cast: Arrow has none for the views that Polars hands over
-        column = pa.chunked_array([x.dictionary.cast(text).take(x.indices) for x in column.chunks], text)
     if column.null_count:
         raise _bad_line(name, "null", int(np.argmax(column.is_null().to_numpy())))
-    return column.cast(text)
+    return column
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of strings of any encoding as large strings."""
+    text = pa.large_string()
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(text)
+    # No cast: Arrow has none for the views that Polars hands over.
+    return pa.chunked_array([x.dictionary.cast(text).take(x.indices) for x in column.chunks], text)
 
 
 def _whole_numbers(column: pa.ChunkedArray) -> Int64Array:
@@ -124,7 +138,7 @@ def _bad_line(column: str, value: Any, place: int) -> ShardError:
     return ShardError(f"manifest line {place}: {column} is {value}", todo="remove the line or fill it in")
 
 
-def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+def _check_against(index: Index, rows: Int64Array, names: _Names) -> None:
     """Check that every row exists and has the shard and key beside it."""
     outside = (rows < 0) | (rows >= len(index.table))
     if outside.any():
@@ -135,43 +149,49 @@ def _check_against(index: Index, rows: Int64Array, shard: pa.ChunkedArray, key: 
             found=int(rows[place]),
             todo="use the manifest with the store it was made for, or leave out the column row",
         )
-    held = index.table.select(["shard", "key"]).take(pa.array(rows))
-    for name, named in (("shard", shard), ("key", key)):
-        stored = held[name].cast(pa.large_string())
-        other = pc.not_equal(stored, named).to_numpy()
-        if other.any():
-            place = int(np.argmax(other))
-            raise ShardError(
-                f"manifest line {place}: row {rows[place]} has another {name}",
-                expected=stored[place],
-                found=named[place],
-                todo="use the manifest with the store it was made for, or leave out the column row",
-            )
+    for start in range(0, len(rows), SPAN):
+        block = rows[start : start + SPAN]
+        order = np.argsort(block, kind="stable")
+        held = take_rows(index.table.select(["shard", "key"]), block[order])
+        for name, column in zip(names._fields, names):
+            stored, named = _plain(held[name]), _plain(column.slice(start, SPAN)).take(pa.array(order))
+            other = np.flatnonzero(pc.not_equal(stored, named).to_numpy())
+            if other.size:
+                first = int(other[np.argmin(order[other])])
+                place = start + int(order[first])
+                raise ShardError(
+                    f"manifest line {place}: row {rows[place]} has another {name}",
+                    expected=stored[first],
+                    found=named[first],
+                    todo="use the manifest with the store it was made for, or leave out the column row",
+                )
 
 
-def _look_up(index: Index, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> Int64Array:
+def _look_up(index: Index, names: _Names) -> Int64Array:
     """The row number of each (shard, key)."""
-    _, rows = join_keys(pa.table({"shard": shard, "key": key}), index.table)
+    _, rows = join_keys(pa.table({name: _plain(column) for name, column in zip(names._fields, names)}), index.table)
     unknown = np.flatnonzero(rows < 0)
     if unknown.size:
         line = int(unknown[0])
         raise ShardError(
             f"manifest names {len(unknown)} samples that the store has not, the first in line {line}",
-            shard=shard[line].as_py(),
-            key=key[line].as_py(),
+            shard=names.shard[line].as_py(),
+            key=names.key[line].as_py(),
             todo="shards are named relative to the root of the store, as in its index.parquet",
         )
     return rows
 
 
-def _check_once(rows: Int64Array, shard: pa.ChunkedArray, key: pa.ChunkedArray) -> None:
+def _check_once(rows: Int64Array, names: _Names) -> None:
+    if (np.diff(rows) > 0).all():
+        return
     order = np.argsort(rows, kind="stable")
     again = np.flatnonzero(np.diff(rows[order]) == 0)
     if again.size:
         place = int(order[again[0] + 1])
         raise ShardError(
             f"manifest line {place}: named before",
-            shard=shard[place].as_py(),
-            key=key[place].as_py(),
+            shard=names.shard[place].as_py(),
+            key=names.key[place].as_py(),
             todo="name every sample once",
         )

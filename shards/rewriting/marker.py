@@ -25,6 +25,7 @@ from shards.io import parquet
 from shards.io.atomic import sync_folder
 from shards.io.json_files import parse_json, write_json
 from shards.io.regular_files import open_regular, read_regular
+from shards.io.spilled import spilled
 from shards.rewriting.plan import OUTCOMES
 
 FORMAT_VERSION = 1
@@ -132,8 +133,11 @@ def load_curated(folder: Path) -> Index:
 def sources_of(folder: Path) -> pa.Table:
     """The origin in the store of each sample of a curated folder: columns ``shard`` and ``key``, strings."""
     path, todo = folder / INDEX, "rewrite it from the store"
-    held = parquet.cast_to_schema(parquet.read_table(path, todo), _SOURCES, path, "index of a curated set", todo)
-    return pa.table({"shard": held["source_shard"], "key": held["source_key"]})
+    groups = (
+        parquet.cast_to_schema(group, _SOURCES, path, "index of a curated set", todo)
+        for group in parquet.read_groups(path, todo)
+    )
+    return spilled(_SOURCES, (batch for group in groups for batch in group.to_batches())).rename_columns(["shard", "key"])
 
 
 def refuse_unfinished(folder: Path) -> None:

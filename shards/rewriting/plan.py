@@ -15,6 +15,7 @@ from shards import member_names
 from shards.arrays import Int64Array, UInt8Array
 from shards.errors import ShardError
 from shards.indexing.index import Index
+from shards.indexing.key_hashes import previous_with_key
 from shards.tar.writer import END
 
 #: What can become of a sample; the code of an outcome is its position here.
@@ -83,18 +84,6 @@ def assign_to_shards(rows: Int64Array, sizes: Int64Array, keys: pa.ChunkedArray,
         shards.append(NewShard(len(shards), rows[start:stop]))
         start = stop
     return shards
-
-
-def previous_with_key(keys: pa.ChunkedArray) -> Int64Array:
-    """Shape (n,), int64: position of the last earlier sample with the same key, else -1."""
-    codes = keys.combine_chunks().dictionary_encode()
-    codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
-    code = np.asarray(codes.indices.to_numpy(zero_copy_only=False))
-    order = np.argsort(code, kind="stable")
-    previous = np.full(len(code), -1, dtype=np.int64)
-    same = np.flatnonzero(code[order][1:] == code[order][:-1])
-    previous[order[same + 1]] = order[same]
-    return previous
 
 
 def counts_by_shard(index: Index, outcome: UInt8Array) -> Int64Array:

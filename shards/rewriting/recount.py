@@ -17,7 +17,9 @@ from shards.arrays import Int64Array, UInt8Array
 from shards.indexing.content import image_fault
 from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
+from shards.indexing.key_hashes import previous_with_key
 from shards.indexing.members import members_by_key, members_of_key
+from shards.indexing.take_rows import take_rows
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
@@ -131,12 +133,12 @@ def _differences(lines: list[Recorded]) -> Iterator[str]:
 
 
 def _shared_keys(index: Index) -> int:
-    return int((plan.previous_with_key(index.table["key"]) >= 0).sum())
+    return int((previous_with_key(index.table["key"]) >= 0).sum())
 
 
 def _same_shards(made: Index, store: Index, rows: Int64Array, size: Any) -> bool:
     """Whether `plan.assign_to_shards` with this size gives the shards that there are."""
-    sizes = padded_sizes(store.table["size"].take(pa.array(rows)).to_numpy())
+    sizes = padded_sizes(take_rows(store.table.select(["size"]), rows)["size"].to_numpy())
     cut = plan.assign_to_shards(np.arange(len(rows)), sizes, made.table["key"], size)
     return [len(shard.rows) for shard in cut] == [len(made.rows(number)) for number in range(len(made.shards))]
 
@@ -145,9 +147,9 @@ def _undecodable(store: Index, outcome: UInt8Array, recorded: Int64Array, worker
     """Rows left out whose image does not decode, for each shard that is recorded to have some."""
     items = []
     for number in np.flatnonzero(recorded > 0).tolist():
-        rows = np.arange(len(outcome))[store.rows(number).start : store.rows(number).stop]
-        rows = rows[outcome[rows] == PRUNED]
-        table = store.table.select(["image_offset", "image_size"]).take(pa.array(rows))
+        own = store.rows(number)
+        rows = own.start + np.flatnonzero(outcome[own.start : own.stop] == PRUNED)
+        table = take_rows(store.table.select(["image_offset", "image_size"]), rows)
         items.append((store.shards[number].path, number, rows, table))
     return dict(map_shards(partial(_undecodable_of, store.root), items, workers))
 
@@ -164,12 +166,12 @@ def _new_headers(made: Index, store: Index, rows: Int64Array, renamed: bool, wor
     """Number of members with a new header: all that were renamed, else hard links and members of global headers."""
     if renamed:
         return int(pc.sum(made.table["members"]).as_py() or 0)
-    numbers = store.shard_numbers[rows]
-    items = [
-        (store.shards[number].path, store.table["key"].take(pa.array(rows[numbers == number])).to_pylist())
-        for number in np.unique(numbers).tolist()
-        if store.shards[number].borrows
-    ]
+    items = []
+    for number, shard in enumerate(store.shards):
+        first, end = np.searchsorted(rows, [store.rows(number).start, store.rows(number).stop]) if shard.borrows else (0, 0)
+        if first < end:
+            keys = take_rows(store.table.select(["key"]), rows[first:end])["key"].to_pylist()
+            items.append((shard.path, keys))
     return sum(map_shards(partial(_new_headers_of, store.root), items, workers))
 
 

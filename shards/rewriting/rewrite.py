@@ -13,19 +13,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, NoSpace, ShardError
 from shards.indexing.drift import check_sources
 from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
+from shards.indexing.take_rows import take_rows
 from shards.io import paths, remote
 from shards.io.locks import locked
 from shards.io.parallel import map_overlapping, map_shards
@@ -119,21 +120,22 @@ def _make_plan(index: Index, outcome: UInt8Array, options: RewriteOptions) -> Re
         raise ShardError("nothing is kept", expected="at least one sample", found=0, todo="check the manifest")
     size = plan.median_size(index) if options.shard_size is None else options.shard_size
     check_shard_size(size)
-    held = index.table.take(pa.array(kept))
-    keys = _new_keys(index, kept, held["key"]) if options.rename else held["key"]
-    return RewritePlan(plan_hash(index, outcome, size, options.rename), outcome, kept, held, keys, size)
+    prefixes = _prefixes(index) if options.rename else None
+    return RewritePlan(plan_hash(index, outcome, size, options.rename), outcome, kept, prefixes, size)
 
 
 def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, options: RewriteOptions) -> RewriteSummary:
-    sizes = padded_sizes(work.held["size"].to_numpy())
-    shards = plan.assign_to_shards(np.arange(len(work.kept)), sizes, work.keys, work.shard_size)
+    sizes = padded_sizes(take_rows(index.table.select(["size"]), work.kept)["size"].to_numpy())
+    keys = work.keys_of(index, work.kept)
+    shards = plan.assign_to_shards(np.arange(len(work.kept)), sizes, keys, work.shard_size)
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     check_space(out, int(sizes.sum()) + len(shards) * len(END))
-    items = [(shard.number, _source_slices(index, work, shard, options.rename)) for shard in shards]
+    del sizes, keys
     marker.mark_begun(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
+    items = ((shard.number, _source_slices(index, work, shard)) for shard in shards)
     task, workers = CopyTask(index.root, out), options.workers
-    written = list(map_overlapping(task, items) if workers == 1 else map_shards(task, items, workers))
-    return finalize(index, manifest, out, work, written)
+    how = map_overlapping if workers == 1 else partial(map_shards, workers=workers)
+    return finalize(index, manifest, out, work, shards, how(task, items, total=len(shards)))
 
 
 @contextmanager
@@ -198,24 +200,23 @@ def prefix_of(shard: str) -> str:
     return next((shard[: -len(suffix)] for suffix in reversed(SUFFIXES) if lower.endswith(suffix)), shard)
 
 
-def _new_keys(index: Index, kept: Int64Array, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-    prefixes = [prefix_of(shard.path) for shard in index.shards]
+def _prefixes(index: Index) -> tuple[str, ...]:
+    prefixes = tuple(prefix_of(shard.path) for shard in index.shards)
     unsafe = next((prefix for prefix in prefixes if not is_safe(prefix)), None)
     if unsafe is not None:
         raise Misuse("no name for members", shard=unsafe, expected="a relative path without ..", todo="drop --rename")
-    before = pa.array(prefixes, pa.string()).take(pa.array(index.shard_numbers[kept]))
-    return pc.binary_join_element_wise(pa.chunked_array([before]), keys, "/")
+    return prefixes
 
 
-def _source_slices(index: Index, work: RewritePlan, shard: NewShard, rename: bool) -> tuple[SourceSlice, ...]:
+def _source_slices(index: Index, work: RewritePlan, shard: NewShard) -> tuple[SourceSlice, ...]:
     """What a new shard takes from each source shard, in store order."""
-    numbers = index.shard_numbers[work.kept[shard.rows]]
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)])).tolist()
-    first = int(shard.rows[0])
+    rows = work.kept[shard.rows]
+    held, numbers = take_rows(index.table.drop_columns(["shard"]), rows), index.shard_numbers[rows]
+    cuts = np.concatenate(([0], np.flatnonzero(np.diff(numbers)) + 1, [len(rows)])).tolist()
     slices = []
-    for start, stop in pairwise(starts):
-        source = index.shards[numbers[start]]
-        # `take` copies: a slice would send the whole index to another process.
-        samples = work.held.drop_columns(["shard"]).take(np.arange(first + start, first + stop))
-        slices.append(SourceSlice(source, prefix_of(source.path) if rename else None, samples))
+    for start, stop in pairwise(cuts):
+        number = numbers[start]
+        prefix = None if work.prefixes is None else work.prefixes[number]
+        # `take` copies: a slice would send the others to another process, too.
+        slices.append(SourceSlice(index.shards[number], prefix, held.take(np.arange(start, stop))))
     return tuple(slices)

@@ -6,6 +6,7 @@ Everything is read, and only the marker is trusted. Nothing is repaired.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shards.arrays import Int64Array
 from shards.errors import Error
 from shards.indexing.index import Index, build
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
+from shards.indexing.key_hashes import any_sample_twice
 from shards.indexing.members import SampleMembers, members_by_key, readable_bodies, without_duplicates
+from shards.indexing.take_rows import SPAN, take_rows
 from shards.io import parquet
 from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, open_mapped
@@ -107,13 +111,21 @@ def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
         yield f"{INDEX}: another number of samples than the shards (expected {len(found)}, found {len(index)})"
         return
     for name in ("shard", "key", "offset", "size", "members"):
-        differ = pc.not_equal(_decoded(index.table[name]), _decoded(found.table[name])).to_numpy()
-        if differ.any():
-            row = int(np.argmax(differ))
+        row = _first_difference(index.table[name], found.table[name])
+        if row is not None:
             yield (
                 f"{INDEX}: row {row} has another {name} than the shard "
                 f"(expected {found.table[name][row]}, found {index.table[name][row]})"
             )
+
+
+def _first_difference(one: pa.ChunkedArray, other: pa.ChunkedArray) -> int | None:
+    """The first row in which two columns of one length differ, whatever their encoding."""
+    for start in range(0, len(one), SPAN):
+        differ = pc.not_equal(_decoded(one.slice(start, SPAN)), _decoded(other.slice(start, SPAN))).to_numpy()
+        if differ.any():
+            return start + int(np.argmax(differ))
+    return None
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -125,6 +137,9 @@ def _manifest_faults(folder: Path) -> Iterator[str]:
     lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
     samples = sources_of(folder)
     names = ["shard", "key"]
+    if len(lines) == len(samples) and all(_first_difference(lines[name], samples[name]) is None for name in names):
+        if not any_sample_twice(samples):
+            return
     for place, table in (("manifest", lines), ("shards", samples)):
         counted = (
             table.append_column("n", pa.array(np.ones(len(table), np.int64))).group_by(names).aggregate([("n", "sum")])
@@ -191,25 +206,29 @@ def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: i
     """Every sample has the bytes of its source, and the marker's numbers follow from the store."""
     made, sources = load(folder / INDEX), sources_of(folder)
     try:
-        rows = manifest_rows(store, sources)
+        rows = _rows_in_store(folder, store, sources)
     except Error as error:
         return [str(error)]
     # Samples stand in store order, so the sorted rows belong to them one by one.
-    held = store.table.take(pa.array(rows))
-    if _decoded(held["shard"]) != sources["shard"] or held["key"] != sources["key"]:
-        return [f"{INDEX}: samples do not stand in the order of the store"]
-    pieces = []
-    for number in range(len(made.shards)):
-        shard_rows = made.rows(number)
-        mine, theirs = (table.slice(shard_rows.start, len(shard_rows)) for table in (made.table, held))
-        numbers = store.shard_numbers[rows[shard_rows.start : shard_rows.stop]]
-        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        # `take` copies: a slice would send the whole index to another process.
-        pieces += [tuple(table.take(np.arange(a, b)) for table in (mine, theirs)) for a, b in pairwise(cuts)]
+    for start in range(0, len(rows), SPAN):
+        held, own = take_rows(store.table.select(["shard", "key"]), rows[start : start + SPAN]), sources.slice(start, SPAN)
+        if any(_first_difference(held[name], own[name]) is not None for name in ("shard", "key")):
+            return [f"{INDEX}: samples do not stand in the order of the store"]
+    cuts = np.flatnonzero(np.diff(made.shard_numbers) | np.diff(store.shard_numbers[rows])) + 1
+    spans = list(pairwise([0, *cuts.tolist(), len(rows)]))
+    # A copy each: a slice would send the whole index to another process.
+    pieces = ((take_rows(made.table, np.arange(a, b)), take_rows(store.table, rows[a:b])) for a, b in spans)
     borrowing = frozenset(shard.path for shard in store.shards if shard.borrows)
-    faults = map_shards(partial(_piece_faults, str(folder), store.root, borrowing), pieces, workers)
-    counted = recount.store_faults(marker, made, sources["key"], store, rows, workers)
-    return [line for lines in faults for line in lines] + list(counted)
+    faults = map_shards(partial(_piece_faults, str(folder), store.root, borrowing), pieces, workers, len(spans))
+    found = [line for lines in faults for line in lines]
+    return found + list(recount.store_faults(marker, made, sources["key"], store, rows, workers))
+
+
+def _rows_in_store(folder: Path, store: Index, sources: pa.Table) -> Int64Array:
+    """The rows of the samples in the store, as the manifest has them where it fits, else by their names."""
+    with suppress(Error):
+        return manifest_rows(store, read_manifest(folder / MANIFEST))
+    return manifest_rows(store, sources)
 
 
 def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tuple[pa.Table, pa.Table]) -> list[str]:

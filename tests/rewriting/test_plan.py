@@ -16,6 +16,7 @@ from shard_makers import indexed, make_store, numbered, write_tar
 from shards.errors import ShardError
 from shards.indexing.index import Index
 from shards.indexing.scan import size_and_checksum
+from shards.indexing import key_hashes
 from shards.rewriting import plan
 from shards.tar.blocks import blocks_of, concatenated_ranges
 from shards.tar.header_chain import run_headers, headers_checksum
@@ -42,7 +43,7 @@ def test_a_shard_is_filled_to_the_exact_byte() -> None:
 
 def test_a_key_begins_a_new_shard_rather_than_stand_twice_in_one() -> None:
     assert cut([512] * 6, list("abcbca"), 1 << 20) == [[0, 1, 2], [3, 4, 5]]
-    assert plan.previous_with_key(keys_of(list("abcbca"))).tolist() == [-1, -1, -1, 1, 2, 0]
+    assert key_hashes.previous_with_key(keys_of(list("abcbca"))).tolist() == [-1, -1, -1, 1, 2, 0]
 
 
 @settings(max_examples=200, deadline=None)

@@ -156,11 +156,10 @@ def test_a_set_that_does_not_add_up_is_never_finished(store: Index, tmp_path: Pa
     """As if one sample that was planned had not been written."""
     out, outcome = tmp_path / "out", np.full(60, KEPT, dtype=np.uint8)
     work = _make_plan(store, outcome, RewriteOptions())
-    work = replace(work, kept=work.kept[:-1], held=work.held.slice(0, 59), keys=work.keys.slice(0, 59))
-    draws = _source_slices(store, work, NewShard(0, np.arange(59)), False)
-    written = [CopyTask(store.root, out)((0, draws))]
+    work, shard = replace(work, kept=work.kept[:-1]), NewShard(0, np.arange(59))
+    copied = [CopyTask(store.root, out)((0, _source_slices(store, work, shard)))]
     with pytest.raises(ShardError, match=r"00002\.tar: samples do not add up \(expected 20, found 19 = kept"):
-        finalize(store, manifest_of(store, range(60)), out, work, written)
+        finalize(store, manifest_of(store, range(60)), out, work, [shard], copied)
     assert not (out / "curated.json").exists()
 
 
@@ -227,9 +226,9 @@ def test_the_pieces_of_a_plan_travel_small(store: Index) -> None:
     """A task for another process takes its own samples along and not the whole index."""
     import pickle
 
-    table = pa.concat_tables([store.table] * 500).combine_chunks()
-    work = RewritePlan("", np.zeros(0, np.uint8), np.arange(60), table, table["key"], 1)
-    draws = _source_slices(store, work, NewShard(0, np.arange(10)), False)
+    large = replace(store, table=pa.concat_tables([store.table] * 500).combine_chunks())
+    work = RewritePlan("", np.zeros(0, np.uint8), np.arange(60), None, 1)
+    draws = _source_slices(large, work, NewShard(0, np.arange(10)))
     assert len(pickle.dumps(draws)) < 10_000
 
 
