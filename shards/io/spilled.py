@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from shards.errors import NoSpace
 
-#: Bytes up to which a table stays in memory, and that the pieces of a larger one have.
-IN_MEMORY = 64 << 20
+#: Bytes up to which a table stays in memory, and those of a piece of a larger one.
+IN_MEMORY, _PIECE = 64 << 20, 16 << 20
 
 
 def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -30,35 +30,42 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
     Raises:
         NoSpace: the folder of temporary files (``TMPDIR``) has no room for them.
     """
-    pieces = _pieces(batches)
-    first, second = next(pieces, None), next(pieces, None)
-    if first is None:
-        return schema.empty_table()
-    if second is None:
-        return pa.Table.from_batches(first, schema).combine_chunks()
-    return _mapped(schema, chain((first, second), pieces))
+    pieces = _pieces(schema, batches)
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(one.nbytes for one in held) > IN_MEMORY:
+            return _mapped(schema, chain(_emptied(held), pieces))
+    return pa.concat_tables(held).combine_chunks() if held else schema.empty_table()
 
 
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """The batches in lists of `IN_MEMORY` bytes, or a little more."""
+def _pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches put together to pieces of `_PIECE` bytes or more."""
     held: list[pa.RecordBatch] = []
     n_bytes = 0
     for batch in batches:
         held.append(batch)
         n_bytes += batch.nbytes
-        if n_bytes >= IN_MEMORY:
-            yield held
+        if n_bytes >= _PIECE:
+            yield pa.Table.from_batches(held, schema).combine_chunks()
             held, n_bytes = [], 0
     if held:
-        yield held
+        yield pa.Table.from_batches(held, schema).combine_chunks()
 
 
-def _mapped(schema: pa.Schema, pieces: Iterable[list[pa.RecordBatch]]) -> pa.Table:
+def _emptied(held: list[pa.Table]) -> Iterator[pa.Table]:
+    """What is in a list, which lets go of it."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
+def _mapped(schema: pa.Schema, pieces: Iterable[pa.Table]) -> pa.Table:
     try:
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, schema) as writer:
                 for piece in pieces:
-                    writer.write_table(pa.Table.from_batches(piece, schema).combine_chunks())
+                    writer.write_table(piece)
             file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
