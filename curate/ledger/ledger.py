@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from curate.errors import CurateError
 from curate.ledger import table_file
 from curate.ledger.last_states import last_states
-from curate.types import ERRORS, Beliefs, Codes, Floats, Ints, Mask, Stamp
+from curate.types import ERRORS, Beliefs, Codes, Floats, Mask, Stamp
 from shards.errors import Unfinished
 from shards.io.spilled import spilled
 

@@ -25,8 +25,7 @@ from shards.faults import Fault
 from shards.indexing.key_hashes import key_hashes
 from shards.indexing.scan import Scan, Shard, scan_shard
 from shards.indexing.schema import ROW
-from shards.indexing.take_rows import SPAN
-from shards.indexing.take_rows import take_rows
+from shards.indexing.take_rows import SPAN, take_rows
 from shards.io.folders import PassedOver
 from shards.io.parallel import map_shards
 from shards.io.shard_set import ShardSet, locate

@@ -137,7 +137,9 @@ def sources_of(folder: Path) -> pa.Table:
         parquet.cast_to_schema(group, _SOURCES, path, "index of a curated set", todo)
         for group in parquet.read_groups(path, todo)
     )
-    return spilled(_SOURCES, (batch for group in groups for batch in group.to_batches())).rename_columns(["shard", "key"])
+    return spilled(_SOURCES, (batch for group in groups for batch in group.to_batches())).rename_columns(
+        ["shard", "key"]
+    )
 
 
 def refuse_unfinished(folder: Path) -> None:

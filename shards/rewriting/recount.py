@@ -168,7 +168,9 @@ def _new_headers(made: Index, store: Index, rows: Int64Array, renamed: bool, wor
         return int(pc.sum(made.table["members"]).as_py() or 0)
     items = []
     for number, shard in enumerate(store.shards):
-        first, end = np.searchsorted(rows, [store.rows(number).start, store.rows(number).stop]) if shard.borrows else (0, 0)
+        first, end = (
+            np.searchsorted(rows, [store.rows(number).start, store.rows(number).stop]) if shard.borrows else (0, 0)
+        )
         if first < end:
             keys = take_rows(store.table.select(["key"]), rows[first:end])["key"].to_pylist()
             items.append((shard.path, keys))

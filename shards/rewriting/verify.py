@@ -211,7 +211,10 @@ def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: i
         return [str(error)]
     # Samples stand in store order, so the sorted rows belong to them one by one.
     for start in range(0, len(rows), SPAN):
-        held, own = take_rows(store.table.select(["shard", "key"]), rows[start : start + SPAN]), sources.slice(start, SPAN)
+        held, own = (
+            take_rows(store.table.select(["shard", "key"]), rows[start : start + SPAN]),
+            sources.slice(start, SPAN),
+        )
         if any(_first_difference(held[name], own[name]) is not None for name in ("shard", "key")):
             return [f"{INDEX}: samples do not stand in the order of the store"]
     cuts = np.flatnonzero(np.diff(made.shard_numbers) | np.diff(store.shard_numbers[rows])) + 1

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from shard_makers import indexed, make_store, numbered, write_tar
 
 from shards.errors import ShardError
+from shards.indexing import key_hashes
 from shards.indexing.index import Index
 from shards.indexing.scan import size_and_checksum
-from shards.indexing import key_hashes
 from shards.rewriting import plan
 from shards.tar.blocks import blocks_of, concatenated_ranges
-from shards.tar.header_chain import run_headers, headers_checksum
+from shards.tar.header_chain import headers_checksum, run_headers
 from shards.tar.writer import END
 
 
