@@ -176,8 +176,8 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
         run: the run directory.
         upto: as it stood after this epoch; None for the last.
 
-    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through all partitions side by side,
-    some rows at a time, and takes of each what no later one has.
+    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through all partitions side by
+    side, some rows at a time, and takes of each what no later one has.
 
     Raises:
         CurateError: an epoch is missing, or the partitions contradict each other.

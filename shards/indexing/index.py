@@ -173,8 +173,8 @@ def select_shards(index: Index, paths: Sequence[str]) -> Index:
     held = [index.rows(number) for number in numbers]
     shards = tuple(index.shards[number] for number in numbers)
     table = pa.concat_tables(index.table.slice(rows.start, len(rows)) for rows in held)
-    numbers = _numbers([len(rows) for rows in held])
-    return Index(index.root, shards, table.set_column(0, SHARD, shard_column(shards, numbers)))
+    column = shard_column(shards, _numbers([len(rows) for rows in held]))
+    return Index(index.root, shards, table.set_column(0, SHARD, column))
 
 
 def _all_named(refused: list[Fault]) -> str:

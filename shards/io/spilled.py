@@ -1,7 +1,7 @@
-"""Tables that may be larger than memory should hold: beyond a size they lie in an unnamed temporary file that is mapped.
+"""Tables that may be larger than memory should hold: beyond a size they lie in an unnamed, mapped temporary file.
 
-The system reads its pages as they are needed and drops them when it needs the room, so that a table of a hundred million
-rows takes no memory from anybody. It looks like any other Arrow table.
+The system reads its pages as they are needed and drops them when it needs the room, so that a table of a hundred
+million rows takes no memory from anybody. It looks like any other Arrow table.
 """
 
 from __future__ import annotations

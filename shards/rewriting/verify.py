@@ -137,9 +137,9 @@ def _manifest_faults(folder: Path) -> Iterator[str]:
     lines = read_manifest(folder / MANIFEST).select(["shard", "key"])
     samples = sources_of(folder)
     names = ["shard", "key"]
-    if len(lines) == len(samples) and all(_first_difference(lines[name], samples[name]) is None for name in names):
-        if not any_sample_twice(samples):
-            return
+    same = len(lines) == len(samples) and all(_first_difference(lines[name], samples[name]) is None for name in names)
+    if same and not any_sample_twice(samples):
+        return
     for place, table in (("manifest", lines), ("shards", samples)):
         counted = (
             table.append_column("n", pa.array(np.ones(len(table), np.int64))).group_by(names).aggregate([("n", "sum")])

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shards.arrays import BoolArray, Int64Array, UInt8Array
-from shards.tar.blocks import blocks_of, concatenated_ranges, octal_numbers, octal_sizes, words_of
+from shards.tar.blocks import blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK, BadHeader, pax_records, until_nul
 from shards.tar.header_chain import follow_chains, guess_headers
 
@@ -31,8 +31,6 @@ IGNORED_KEYWORDS = frozenset(("mtime", "atime", "ctime", "uid", "gid", "uname", 
 _MAX_PAX_BYTES = 4096
 #: Bytes of a PAX record of a time, in nanoseconds at the finest, and some more.
 _MAX_TIME_BYTES = 40
-#: A word times this has the sum of its bytes in its highest.
-_SUM_OF_BYTES = np.uint32(0x01010101)
 _FILE, _PAX, _LINE_FEED = ord("0"), ord("x"), ord("\n")
 #: Type flags with which a run may begin.
 PLAIN_TYPES = (_FILE, _PAX)
@@ -145,17 +143,14 @@ def _parse_headers(blocks: UInt8Array) -> tuple[BoolArray, Int64Array]:
 
     Valid: the checksum holds, size and checksum are plain octal digits, and there is no name prefix.
     """
-    fields = np.ascontiguousarray(words_of(blocks)[:, 31:39].T)  # bytes 124 to 155: size, time, checksum
-    sizes, sound = octal_sizes(fields[:3])
-    # Six digits, a NUL, and a byte that may be anything.
-    last = fields[7].copy()
-    fields[7] = last & 0xFFFF | 0x30300000
-    (high, low), digits, is_number = octal_numbers(fields[6:])
-    # A header is summed as if its checksum were eight spaces.
-    own = (digits * _SUM_OF_BYTES >> 24).sum(axis=0) + 6 * ord("0") + (last >> 24)
-    total = blocks.sum(axis=1, dtype=np.uint32) - own + 8 * ord(" ")
-    sound &= is_number & (last & 0xFF0000 == 0) & ((high << 6 | low >> 6) == total) & (blocks[:, 345] == 0)
-    return sound, sizes
+    size, checksum = digit_values(blocks[:, 124:135]), digit_values(blocks[:, 148:154])
+    total = blocks.sum(axis=1, dtype=np.uint32).astype(np.int64)
+    # The checksum's own bytes, six digits, a NUL and one that may be anything, are summed as if they were spaces.
+    field = checksum.sum(axis=0, dtype=np.int64) + 6 * ord("0") + blocks[:, 155]
+    sound: BoolArray = octal_numbers(checksum) == total - field + 8 * ord(" ")
+    sound &= (size.max(axis=0) < 8) & (checksum.max(axis=0) < 8)
+    sound &= ((blocks[:, 135] == 0) | (blocks[:, 135] == ord(" "))) & (blocks[:, 154] == 0) & (blocks[:, 345] == 0)
+    return sound, octal_numbers(size)
 
 
 def _ignorable_pax(data: UInt8Array, blocks: UInt8Array, found: Int64Array, sizes: Int64Array) -> BoolArray:

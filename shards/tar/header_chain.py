@@ -15,7 +15,7 @@ import numpy as np
 import xxhash
 
 from shards.arrays import BoolArray, Int64Array
-from shards.tar.blocks import Blocks, blocks_of, concatenated_ranges, octal_sizes, words_of
+from shards.tar.blocks import Blocks, blocks_of, concatenated_ranges, digit_values, octal_numbers
 from shards.tar.header import BLOCK
 from shards.tar.text_hashes import Hashes, any_twice, hashes_of
 
@@ -134,12 +134,11 @@ def follow_chains(blocks: Blocks, first: Int64Array, stops: Int64Array) -> Chain
         first, stops: shape (chains,), int64, block numbers; ``first < stops <= len(blocks)``.
     """
     chains, numbers, arrived = np.arange(len(first)), first, np.zeros(len(first), np.bool_)
-    words = words_of(blocks)[:, 31:40]  # bytes 124 to 159: from the size to the type flag
     steps = [(chains[:0], numbers[:0], numbers[:0])]
     while chains.size:
-        fields = words[numbers]
-        size, sound = octal_sizes(fields[:, :3].T)
-        kind = _KINDS[fields[:, 8] & 0xFF]
+        fields = blocks[:, 124:157][numbers]
+        size, sound = _parse_sizes(fields[:, :12])
+        kind = _KINDS[fields[:, 32]]
         n_body = -(-size // BLOCK)
         after, stop = numbers + 1 + n_body, stops[chains]
         sound &= (kind > 0) & ((kind != _BODILESS) | (size == 0)) & (after <= stop)
@@ -223,3 +222,9 @@ def headers_checksum(buffer: bytes | mmap.mmap, starts: Int64Array, sizes: Int64
     if not hash_headers(blocks_of(buffer), starts // BLOCK, sizes // BLOCK, digest):
         return None
     return None if bytes(buffer[int(ends[-1]) :]).strip(b"\0") else digest.hexdigest()
+
+
+def _parse_sizes(fields: Blocks) -> tuple[Int64Array, BoolArray]:
+    """Size fields, shape (n, 12) -> numbers (n,), int64, and whether each is eleven octal digits and an end byte."""
+    digits, end = digit_values(fields[:, :11]), fields[:, 11]
+    return octal_numbers(digits), (digits.max(axis=0) < 8) & ((end == 0) | (end == ord(" ")))
