@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -219,12 +220,15 @@ def final_beliefs(run: Path) -> Beliefs:
     """The beliefs in the run's ``weights.parquet``, without the names; raises as `read_final`."""
     path = _final_path(run)
     columns = ["row", "a", "b", "mean", "visits", "error"]
-    parts = [beliefs_of(group) for group in table_file.read_groups(path, columns, FINAL_SCHEMA)]
-    point_weights = any(part.a is None for part in parts)
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rows", "mean", "visits", "error", *(() if point_weights else ("a", "b")))
-    }
+    parts: dict[str, list[Any]] = {}
+    for group in table_file.read_groups(path, columns, FINAL_SCHEMA):
+        for name, values in vars(beliefs_of(group)).items():
+            parts.setdefault(name, []).append(values)
+    point_weights = any(part is None for part in parts["a"])
+    joined: dict[str, Any] = {}
+    for name in list(parts):  # one at a time, and its parts go
+        held = parts.pop(name)
+        joined[name] = None if point_weights and name in ("a", "b") else np.concatenate(held)
     table_file.check_order(path, joined["rows"])
     return Beliefs(**joined)
 

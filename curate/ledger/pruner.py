@@ -151,11 +151,18 @@ def keep_share(beliefs: Beliefs, share: float, by: By = "mean") -> Mask:
         Misuse: a share outside [0, 1]; ``lower`` for point weights, which have no quantile.
     """
     within(share, "share")
-    candidates = np.flatnonzero(decodable(beliefs))
-    best_first = np.argsort(-_score(beliefs, by)[candidates], kind="stable")
-    kept = np.zeros(len(beliefs), dtype=np.bool_)
-    kept[candidates[best_first[: round(share * len(candidates))]]] = True
-    return kept
+    usable, score = decodable(beliefs), _score(beliefs, by)
+    usable_scores = score[usable]
+    count = round(share * len(usable_scores))
+    if count == 0:
+        return np.zeros(len(beliefs), dtype=np.bool_)
+    # Not by sorting, which would take more memory than everything else that is known of the examples.
+    usable_scores.partition(len(usable_scores) - count)
+    last = usable_scores[len(usable_scores) - count]
+    kept = usable & (score > last)
+    equals = np.flatnonzero(usable & (score == last))
+    kept[equals[: count - np.count_nonzero(kept)]] = True
+    return np.asarray(kept)
 
 
 def grid(beliefs: Beliefs, lams: Sequence[float], rhos: Sequence[float]) -> Reals:

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -30,7 +31,7 @@ from shards.errors import ShardError, ShardsChanged
 from shards.io import parallel
 from shards.io.byte_ranges import OpenShards
 from shards.io.mapped import open_mapped
-from shards.io.parallel import map_shards
+from shards.io.parallel import map_overlapping, map_shards
 from shards.stream import image_batches
 
 CPU = torch.device("cpu")
@@ -144,6 +145,24 @@ class TestTogether:
         done: list[int] = []
         for item in map_shards(partial(noted, done), range(100), workers=2):
             assert len(done) <= item + 4 * 2 + 2
+
+    def test_a_task_begins_while_the_one_before_still_waits(self):
+        """In order, with an item of a generator taken only when its turn has come, and the error in its turn."""
+        taken: list[int] = []
+
+        def items() -> Iterator[int]:
+            for item in range(9):
+                taken.append(item)
+                yield item
+
+        both = threading.Barrier(2, timeout=20)
+        found = []
+        for item in map_overlapping(lambda item: (both.wait(), item)[1] if item < 2 else item, items(), 9):
+            found.append(item)
+            assert len(taken) <= item + 3
+        assert found == list(range(9))
+        with pytest.raises(ZeroDivisionError):
+            list(map_overlapping(lambda item: 1 // item, range(2), 2))
 
 
 class TestForeignErrors:
