@@ -43,6 +43,11 @@ SCHEMA = pa.schema(
 
 FINAL_SCHEMA = SCHEMA.append(pa.field("pruned_epoch", pa.int32()))
 _NAMES = pa.schema([SCHEMA.field("shard"), SCHEMA.field("key")])
+#: The arrays of `Beliefs`.
+_BELIEFS: dict[str, Any] = {
+    **{"rows": np.int64, "mean": np.float32, "visits": np.int32, "error": np.uint8},
+    **{"a": np.float32, "b": np.float32},
+}
 
 _FOLDER = re.compile(r"epoch=(\d{4,})")
 
@@ -220,17 +225,16 @@ def final_beliefs(run: Path) -> Beliefs:
     """The beliefs in the run's ``weights.parquet``, without the names; raises as `read_final`."""
     path = _final_path(run)
     columns = ["row", "a", "b", "mean", "visits", "error"]
-    parts: dict[str, list[Any]] = {}
+    n_rows, done, point_weights = table_file.count_rows(path), 0, False
+    joined = {name: np.empty(n_rows, kind) for name, kind in _BELIEFS.items()}
     for group in table_file.read_groups(path, columns, FINAL_SCHEMA):
-        for name, values in vars(beliefs_of(group)).items():
-            parts.setdefault(name, []).append(values)
-    point_weights = any(part is None for part in parts["a"])
-    joined: dict[str, Any] = {}
-    for name in list(parts):  # one at a time, and its parts go
-        held = parts.pop(name)
-        joined[name] = None if point_weights and name in ("a", "b") else np.concatenate(held)
+        beliefs = beliefs_of(group)
+        point_weights |= beliefs.a is None and len(group) > 0
+        for name in joined if not point_weights else joined.keys() - {"a", "b"}:
+            joined[name][done : done + len(group)] = getattr(beliefs, name)
+        done += len(group)
     table_file.check_order(path, joined["rows"])
-    return Beliefs(**joined)
+    return Beliefs(**joined | ({"a": None, "b": None} if point_weights else {}))
 
 
 def final_names(run: Path, kept: Mask) -> pa.Table:

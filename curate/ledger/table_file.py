@@ -109,6 +109,12 @@ def read_groups(path: Path, columns: list[str], schema: pa.Schema) -> Iterator[p
             yield group
 
 
+def count_rows(path: Path) -> int:
+    """The number of rows of one file; raises as `read`."""
+    with _damage_reported(path):
+        return parquet.count_rows(path, _TODO)
+
+
 def check_order(path: Path, rows: Ints, last: int = -1) -> None:
     """Raise `Unfinished` unless the rows of a file are numbers above ``last`` that rise."""
     if (np.diff(rows, prepend=last) <= 0).any():

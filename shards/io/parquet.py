@@ -75,6 +75,13 @@ def read_groups(
             yield group
 
 
+def count_rows(path: Path, todo: str) -> int:
+    """The number of rows of a file; raises as `read_table`."""
+    check_regular(path)
+    with _damage_as_error(path, todo):
+        return int(pq.read_metadata(path).num_rows)
+
+
 def read_metadata(path: Path, todo: str) -> dict[bytes, bytes]:
     """The key-value metadata in a file's footer; raises as `read_table`."""
     check_regular(path)
