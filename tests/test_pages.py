@@ -261,6 +261,19 @@ def test_the_numbers_on_performance_are_the_recorded_ones():
     assert "{} with 5,000 images, {} with 50,000".format(*peaks) in " ".join(read("docs/performance.md").split())
 
 
+def test_the_numbers_on_scale_follow_from_the_recorded_ones():
+    """The table of the script, and what its slopes make of 100 million."""
+    found, page = json.loads((RESULTS / "scale" / "scale.json").read_text()), read("docs/scale.md")
+    assert (RESULTS / "scale" / "scale.md").read_text().partition("\n\n")[2].strip() in page
+    for stage, slope in found["slopes"].items():
+        largest, more = found["stages"][stage]["10000000"], 9e7
+        minutes = (largest["processor"] + slope["microseconds"] * more / 1e6) / 60
+        own, everything = ((largest[name] + slope[f"{name}_bytes"] * more / 1e6) / 1e3 for name in ("own", "all"))
+        assert f"| {stage} | {minutes:.1f} | {own:.1f} | {everything:.1f} |" in page
+        assert largest["own"] < 1000
+        assert own < 8
+
+
 def test_the_citation_is_of_this_release():
     """Version and license are the package's own."""
     cited = yaml.safe_load(read("CITATION.cff"))
