@@ -226,7 +226,7 @@ def final_beliefs(run: Path) -> Beliefs:
     path = _final_path(run)
     columns = ["row", "a", "b", "mean", "visits", "error"]
     n_rows, done, point_weights = table_file.count_rows(path), 0, False
-    joined = {name: np.empty(n_rows, kind) for name, kind in _BELIEFS.items()}
+    joined: dict[str, Any] = {name: np.empty(n_rows, kind) for name, kind in _BELIEFS.items()}
     for group in table_file.read_groups(path, columns, FINAL_SCHEMA):
         beliefs = beliefs_of(group)
         point_weights |= beliefs.a is None and len(group) > 0
@@ -234,7 +234,8 @@ def final_beliefs(run: Path) -> Beliefs:
             joined[name][done : done + len(group)] = getattr(beliefs, name)
         done += len(group)
     table_file.check_order(path, joined["rows"])
-    return Beliefs(**joined | ({"a": None, "b": None} if point_weights else {}))
+    a, b = (None, None) if point_weights else (joined["a"], joined["b"])
+    return Beliefs(joined["rows"], joined["mean"], joined["visits"], joined["error"], a, b)
 
 
 def final_names(run: Path, kept: Mask) -> pa.Table:

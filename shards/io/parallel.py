@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 #: Seconds of work done in this process before others are started: small sets never wait for their start.
 SERIAL_S = 0.5
+#: Seconds that this process works alone at most while the others start.
+ALONE_S = float("inf")
 #: Results that wait for the one that is due, for each process.
 _AHEAD = 4
 #: Called with the number of tasks done, and of all.
@@ -57,7 +59,7 @@ def map_shards(
         items: usually one a shard; taken as they are needed.
         total: their number, where they do not tell it themselves.
         workers: processes, this one included. No more are started than there are items, and none before `SERIAL_S`
-            seconds of work are done here.
+            seconds of work are done here and twice as many seem to be left.
 
     Raises:
         Misuse: ``workers`` is below 1.
@@ -110,8 +112,9 @@ def watched(items: Sequence[Item]) -> Iterator[Item]:
 def _results(task: Callable[[Item], Result], items: Iterator[Item], n_items: int, workers: int) -> Iterator[Result]:
     started = time.monotonic()
     for position, item in enumerate(items):
-        n_processes = min(workers, n_items - position)
-        if n_processes > 1 and time.monotonic() - started >= SERIAL_S:
+        n_processes, spent = min(workers, n_items - position), time.monotonic() - started
+        to_come = spent / max(1, position) * (n_items - position)
+        if n_processes > 1 and spent >= SERIAL_S and to_come >= 2 * SERIAL_S:
             yield from _in_processes(task, chain((item,), items), n_processes)
             return
         yield task(item)
@@ -128,39 +131,47 @@ def _in_processes(task: Callable[[Item], Result], left: Iterator[Item], n_proces
             others = n_processes - 1
             pool = ProcessPoolExecutor(others, mp_context=context, initializer=init_worker, initargs=(reports,))
             stack.callback(pool.shutdown, cancel_futures=True)
-            first = [pool.submit(task, item) for item in islice(left, n_processes)]
+            ready = pool.submit(_ready, task)
         try:
             with processes.awaiting_workers():
-                yield from _together(pool, task, first, left, n_processes)
+                alone_until = time.monotonic() + ALONE_S
+                while not ready.done() and time.monotonic() < alone_until:
+                    own = list(islice(left, 1))
+                    if not own:
+                        return
+                    yield task(own[0])
+                ready.result()
+                yield from _together(pool, task, left, n_processes)
         except ShardError:
             if received.poll():
                 raise received.recv() from None
             raise
 
 
+def _ready(_: object) -> None:
+    """What a new process does first: its argument makes it import what the tasks need."""
+
+
 def _together(
-    pool: ProcessPoolExecutor,
-    task: Callable[[Item], Result],
-    first: list[Future[Result]],
-    left: Iterator[Item],
-    n_processes: int,
+    pool: ProcessPoolExecutor, task: Callable[[Item], Result], left: Iterator[Item], n_processes: int
 ) -> Iterator[Result]:
-    """The results in order, by the pool and by this process, which works while the others start, and goes on.
+    """The results in order, by the pool and by this process.
 
     It takes the next item whenever the result that is due is not there yet; the others have an item each, and one to go
     on with. Few results wait for their turn, so that memory does not grow with the number of items.
 
     Args:
-        first: handed out already.
-        left: what comes after it.
         n_processes: the pool's, and this one.
     """
-    due, elsewhere = deque(first), first
-    while due:
+    due: deque[Future[Result]] = deque()
+    elsewhere: list[Future[Result]] = []
+    while True:
         elsewhere = [one for one in elsewhere if not one.done()]
         new = [pool.submit(task, item) for item in islice(left, n_processes - len(elsewhere))]
         elsewhere += new
         due += new
+        if not due:
+            return
         own = [] if due[0].done() or len(due) > _AHEAD * n_processes else list(islice(left, 1))
         due += (_done_here(task, item) for item in own)
         if not own:

@@ -41,6 +41,7 @@ CPU = torch.device("cpu")
 def at_once(monkeypatch):
     """Pools start with the first task."""
     monkeypatch.setattr(parallel, "SERIAL_S", 0)
+    monkeypatch.setattr(parallel, "ALONE_S", 0)
 
 
 @pytest.fixture
@@ -124,6 +125,11 @@ class TestNothingIsLost:
             toyset.run_on(toyset.make_data(tmp_path, 96), tmp_path / "run", epochs=1)
 
 
+def an_unhurried_item(item: int) -> tuple[int, bool]:
+    """The item, and whether a worker had it."""
+    return item, parent_process() is not None
+
+
 def noted(done: list[int], item: int) -> int:
     """The item, noted in the list of the process that had it."""
     done.append(item)
@@ -139,6 +145,12 @@ class TestTogether:
             found.extend(map_shards(a_slow_worker, range(40), workers=2))  # keeps what came before
         assert [item for item, _ in found] == list(range(5))
         assert {at_work for _, at_work in found} == {False, True}
+
+    def test_this_process_works_while_the_others_start(self, at_once, monkeypatch):
+        """And hands its results on at once."""
+        monkeypatch.setattr(parallel, "ALONE_S", 60)
+        found = list(map_shards(an_unhurried_item, range(3), workers=2))
+        assert found == [(0, False), (1, False), (2, False)]
 
     def test_few_results_are_ahead_of_the_one_that_is_due(self, at_once):
         """While the worker is not there yet, this process does not do everything and keep it."""
@@ -284,7 +296,7 @@ def sleep(item):
     (folder / str(os.getpid())).touch()
     time.sleep(60)
 if __name__ == "__main__":
-    parallel.SERIAL_S = 0
+    parallel.SERIAL_S = parallel.ALONE_S = 0
     if sys.argv[2] == "pool":
         list(parallel.map_shards(sleep, range(4), 2))
     else:
