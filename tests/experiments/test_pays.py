@@ -135,7 +135,7 @@ def test_a_second_call_computes_nothing_and_says_the_same(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"scale": "huge"}, "--scale huge: unknown; known: smoke, mini, full"),
+        ({"scale": "huge"}, "--scale huge: unknown; known: smoke, mini, shares, full"),
         ({"targets": ["mars"]}, "--targets mars: expected some of gtsrb"),
         ({"selectors": ["guess"]}, "--selectors guess: expected some of raw"),
         ({"targets": ()}, "--targets : expected some of"),
