@@ -57,8 +57,8 @@ class Wide:
     def batch(self, epoch, step):
         return cast(self.part.batch(epoch, step))
 
-    def losses(self, network, view):
-        return self.part.losses(network, view)
+    def losses(self, network, view=None, batch=None):
+        return self.part.losses(network, batch if view is None else view)
 
     def loss(self, network, batch):
         return self.part.loss(network, batch)

@@ -58,6 +58,24 @@ class SelectorSpec(MethodSpec):
 
 
 @dataclass(frozen=True)
+class SignalSpec:
+    """What says how much an image helps the target.
+
+    Args:
+        factory: called with `curate.training.signals.SignalInputs`; gives a `StepSignal`, or None for the
+            meta-gradient itself, which the engine takes by its evaluators.
+        defaults: of options, where they differ from the common ones; a method's own go before them.
+        references: what it can be compared with (``--reference``).
+        inapplicable: as of `MethodSpec`.
+    """
+
+    factory: Factory
+    defaults: Options = field(default_factory=dict)
+    references: tuple[str, ...] = ("quantile", "batch", "none")
+    inapplicable: tuple[tuple[Options, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class EncoderSpec:
     """A way from images to features.
 
@@ -128,6 +146,9 @@ class NetworkSpec:
 
 #: The signal as the paper has it: raw, and every option of ours off (docs/method.md section 4).
 PAPER_SIGNAL: Options = {
+    "signal": "exact",
+    "contrast": "none",
+    "meta_every": 1,
     "eta": 10.0,
     "eta_scale": "raw",
     "reference": "none",
@@ -163,6 +184,28 @@ _UNTRAINED = (
     (_NO_SIGNAL, "it trains nothing"),
     (PAPER_RULE, "it has a cut of its own; `curate prune` takes thresholds afterwards"),
     _NO_DISTANCES,
+)
+
+SIGNALS: Registry[SignalSpec] = Registry(
+    "signal",
+    "curate.signals",
+    SignalSpec,
+    {
+        "exact": SignalSpec(
+            "curate.training.signals:meta_gradient",
+            references=("target", "batch", "none"),
+            inapplicable=(
+                ({"contrast": "none"}, "the meta-gradient is of the target's loss, and no store image's is taken"),
+            ),
+        ),
+        "head": SignalSpec(
+            "curate.training.head_signal:HeadSignal",
+            defaults={
+                **{"eta_scale": "raw", "reference": "quantile", "contrast": "store"},
+                **{"meta_average": 0.97, "warmup": 1},
+            },
+        ),
+    },
 )
 
 METHODS: Registry[MethodSpec] = Registry(

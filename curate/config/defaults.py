@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from curate.config.catalogue import (
     PAPER_PRIOR,
     PRETEXTS,
     SELECTORS,
+    SIGNALS,
     MethodSpec,
+    Options,
     PretextSpec,
     method_spec,
     parse_encoder,
@@ -36,6 +39,10 @@ def inapplicable(method: str) -> dict[str, tuple[Any, str]]:
     groups = spec.inapplicable
     if "prior" not in spec.inputs:
         groups = (*groups, (PAPER_PRIOR, "it has no beliefs to begin with"))
+    return _flat(groups)
+
+
+def _flat(groups: Iterable[tuple[Options, str]]) -> dict[str, tuple[Any, str]]:
     return {name: (value, reason) for options, reason in groups for name, value in options.items()}
 
 
@@ -49,6 +56,11 @@ def paper(method: str) -> dict[str, Any]:
     return applicable(method, PAPER | dict(method_spec(method).defaults) | dict(PAPER_PRIOR))
 
 
+#: How weights move and who is dropped, where neither signal nor method says otherwise.
+_COMMON: dict[str, Any] = {
+    **{"eta_scale": "history", "eta": 1.0, "contrast": "none", "meta_average": 0.0, "warmup": 0},
+    **{"lam": 0.25, "prior": "uniform"},
+}
 #: Where one of these is given, what images and network are like was thought about: the usual ones would not go with it.
 _SHAPE = ("size", "crop", "network", "norm", "stem_stride", "width")
 
@@ -67,7 +79,9 @@ def usual(given: dict[str, Any]) -> dict[str, Any]:
     found = dict(PRETEXTS.spec(name).usual) if name in PRETEXTS else {}
     if any(name in given for name in _SHAPE):
         found = {name: value for name, value in found.items() if name not in _SHAPE}
-    return {name: value for name, value in (found | dict(METHODS.spec(method).usual)).items() if name not in given}
+    own = SIGNALS.spec(given["signal"]).defaults if given.get("signal") in SIGNALS else {}
+    found |= {name: value for name, value in METHODS.spec(method).usual.items() if name not in own}
+    return {name: value for name, value in found.items() if name not in given}
 
 
 def by_pretext(name: str) -> dict[str, Any]:
@@ -156,11 +170,12 @@ def _defaults(pretext: PretextSpec) -> dict[str, Any]:
 def _fill_belief(config: RunConfig, method: MethodSpec) -> RunConfig:
     """The defaults of how weights move and who is dropped, by method; what says nothing to it at its only value."""
     fixed = {name: value for name, (value, _) in inapplicable(config.method).items()}
-    own = {"lam": 0.25, "eta_scale": "history", "eta": 1.0, "prior": "uniform", **method.defaults, **fixed}
+    signal = SIGNALS.spec(config.belief.signal).defaults
+    own = {**_COMMON, **signal, **method.defaults, **fixed}
     own.setdefault("reference", "target" if _compares(config.meta.meta_loss) else "none")
-    if config.belief.eta_scale == "raw" and "eta" not in fixed:
+    if (config.belief.eta_scale or own["eta_scale"]) == "raw" and "eta" not in fixed:
         own["eta"] = 10.0
-    return _fill(config, {name: own[name] for name in ("eta_scale", "eta", "reference", "lam", "prior")})
+    return _fill(config, {name: own[name] for name in (*_COMMON, "reference")})
 
 
 def _compares(meta_loss: str | None) -> bool:
@@ -200,6 +215,7 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
     return [
         *_contrast(config),
         *_prior(config),
+        *_signal(config),
         *_schedule(config.train),
         (
             network.pretext in (None, config.pretext),
@@ -287,6 +303,22 @@ def _prior(config: ResolvedConfig) -> list[tuple[bool, str]]:
     ]
 
 
+def _signal(config: ResolvedConfig) -> list[tuple[bool, str]]:
+    """What a signal is compared with, and whose loss it takes on the target."""
+    belief, meta_loss = config.belief, config.meta.meta_loss
+    known = SIGNALS.spec(belief.signal).references
+    return [
+        (
+            belief.reference in known,
+            f"--reference {belief.reference}: not of --signal {belief.signal}; it knows {', '.join(known)}",
+        ),
+        (
+            belief.signal == "exact" or _compares(meta_loss),
+            f"--signal {belief.signal} needs --meta-loss self-supervised: it sets target images beside store images",
+        ),
+    ]
+
+
 def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
     """A rate that follows steps must know how many there are."""
     by_steps = train.schedule != "epoch"
@@ -303,10 +335,13 @@ def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
 def _refuse_inapplicable(config: RunConfig) -> None:
     """Refuse a value that would do nothing; the one that is no choice, and the default, pass."""
     given = {name: value for group in GROUPS for name, value in vars(getattr(config, group)).items()}
-    for name, (value, reason) in inapplicable(config.method).items():
-        if given[name] is not None and given[name] != value:
-            option = name.replace("_", "-")
-            raise Misuse(f"--{option} {given[name]}: says nothing to --method {config.method}: {reason}; leave it out")
+    idle = {f"--method {config.method}": inapplicable(config.method)}
+    idle[f"--signal {config.belief.signal}"] = _flat(SIGNALS.spec(config.belief.signal).inapplicable)
+    for whom, options in idle.items():
+        for name, (value, reason) in options.items():
+            if given[name] is not None and given[name] != value:
+                option = name.replace("_", "-")
+                raise Misuse(f"--{option} {given[name]}: says nothing to {whom}: {reason}; leave it out")
 
 
 def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
@@ -322,6 +357,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         ("crop", images.crop, 4 <= images.crop <= images.size, f"in 4..size ({images.size})"),
         ("meta_average", belief.meta_average, 0 <= belief.meta_average < 1, "in [0, 1)"),
         ("meta_momentum", belief.meta_momentum, 0 <= belief.meta_momentum < 1, "in [0, 1)"),
+        ("meta_every", belief.meta_every, 1 <= belief.meta_every <= 2**20, f"in 1..{2**20}"),
         ("warmup", belief.warmup, 0 <= belief.warmup <= 32767, "in 0..32767"),
         ("prior_strength", belief.prior_strength, 0.1 <= belief.prior_strength <= 100, "in 0.1..100"),
         ("lam", prune.lam, some and prune.lam < 1, rule),

@@ -74,6 +74,9 @@ class ResolvedBelief(BeliefConfig):
 
     eta_scale: str
     reference: str
+    contrast: str
+    meta_average: float
+    warmup: int
     prior: str
 
 

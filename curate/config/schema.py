@@ -24,6 +24,7 @@ from curate.config.catalogue import (
     PAPER_RULE,
     PAPER_SIGNAL,
     PRETEXTS,
+    SIGNALS,
     method_spec,
 )
 from curate.errors import Misuse, nearest
@@ -136,15 +137,31 @@ class MetaConfig:
 class BeliefConfig:
     """How the meta-gradient moves the beliefs (docs/method.md)."""
 
+    signal: str = option("exact", "What says how much an image helps.", SIGNALS, later=True)
+
     eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1; dw 0.1).")
     eta_scale: str | None = option(
         None, "Unit of eta: divide the signal by its size (default: history; dw recent).", ("raw", "history", "recent")
     )
-    reference: str | None = option(None, "What an image's help is compared with.", ("none", "target", "batch"))
-    meta_average: float = option(0.0, "Decay of a running mean of the meta-gradient over steps (0: off).")
+    reference: str | None = option(
+        None, "What an image's help is compared with.", ("none", "target", "batch", "quantile")
+    )
+    contrast: str | None = option(
+        None,
+        "Ask for help to the target alone, or to it more than to the store (default: by the signal).",
+        ("none", "store"),
+        later=True,
+        before="none",
+    )
+    meta_average: float | None = option(
+        None, "Decay of a running mean of the meta-gradient over steps (0: off; default: by the signal, exact 0)."
+    )
+    meta_every: int = option(1, "Steps from one target batch to the next.", later=True)
     meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
     expected_gradient: bool = option(False, "Use the mean of dw/dlog a in place of the draw's.")
-    warmup: int = option(0, "Epochs without meta-pass and pruning at the start.")
+    warmup: int | None = option(
+        None, "Epochs without meta-pass and pruning at the start (default: by the signal, exact 0)."
+    )
     prior: str | None = option(
         None,
         "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (--paper: uniform).",

@@ -37,3 +37,10 @@ class MetaLoss(Protocol):
 
     def loss(self, network: Network, batch: Any) -> Tensor:
         """A scalar; a pure function of the network and the batch."""
+
+
+class ImageLosses(MetaLoss, Protocol):
+    """A meta-loss that is the mean of its images' own: what signals besides the meta-gradient ask for."""
+
+    def losses(self, network: Network, batch: Any) -> Tensor:
+        """One loss an image, shape (m,); their mean is the meta-loss."""

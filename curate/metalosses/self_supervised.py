@@ -44,6 +44,10 @@ class SelfSupervised:
         """Number of images of a batch, in words."""
         return f"{self.size} images, under the pretext's own loss"
 
+    def losses(self, network: Network, batch: Any) -> Tensor:
+        """The pretext loss of each image, shape (m,)."""
+        return self.pretext.losses(network, batch)
+
     def loss(self, network: Network, batch: Any) -> Tensor:
         """Mean pretext loss, a scalar."""
-        return self.pretext.losses(network, batch).mean()
+        return self.losses(network, batch).mean()

@@ -35,6 +35,8 @@ _MIDWAY = re.compile(r"epoch=([0-9]+)-step=([0-9]+)")
 MARKER, _MODEL = "state.json", "model.safetensors"
 #: What helps a run whose checkpoint is damaged.
 _GO_BACK = "remove its folder to go on from an older epoch"
+#: Before the names of what a signal carries besides the mean of the meta-gradient.
+_RUNNING = "running/"
 _HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
 
 
@@ -70,7 +72,7 @@ def write(at: Path, network: nn.Module, state: State, examples: Examples) -> Non
     kept, visits, error = (torch.from_numpy(x) for x in (examples.kept, examples.visits, examples.error))
     weights = {**state.method.state(), "kept": kept, "visits": visits, "error": error}
     write_tensors(at / "weights.safetensors", weights)
-    write_tensors(at / "signal.safetensors", state.signal.mean_u or {})
+    write_tensors(at / "signal.safetensors", {**(state.signal.mean_u or {}), **_named_running(state)})
 
 
 def finish(run: Path, epoch: int, state: State, generation: int) -> None:
@@ -186,12 +188,19 @@ def take_up(at: Path, network: nn.Module, state: State, examples: Examples, todo
     for name in ("kept", "visits", "error"):
         getattr(examples, name)[:] = weights.pop(name).numpy()
     state.method.restore(weights)
-    mean_u = read(at / "signal.safetensors", todo)
+    held = read(at / "signal.safetensors", todo)
+    mean_u = {name: x for name, x in held.items() if not name.startswith(_RUNNING)}
+    state.running = {name.removeprefix(_RUNNING): x.to(device) for name, x in held.items() if name not in mean_u}
     # A file has its own order; the signal pairs parameters in theta's.
     ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
     state.signal = signal.restore(record["signal"], ordered, device)
     state.step = record["step"]
     return record
+
+
+def _named_running(state: State) -> dict[str, Tensor]:
+    """What the chosen signal carries, under names that no parameter has."""
+    return {_RUNNING + name: x for name, x in state.running.items()}
 
 
 def model_state(network: nn.Module, theta: Parameters) -> dict[str, Tensor]:

@@ -11,19 +11,22 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from curate.config.catalogue import SIGNALS
 from curate.config.resolved import ResolvedConfig
 from curate.data.decode import Pixels
-from curate.errors import NonFinite
-from curate.metalosses.base import MetaLoss
+from curate.errors import Misuse, NonFinite
+from curate.metalosses.base import ImageLosses, MetaLoss
 from curate.methods.base import Method
 from curate.models.networks import Network, Parameters, autocast, functional, without_state
 from curate.pretexts.base import Pretext
 from curate.rng import generator
 from curate.training import evaluators, ghost_products, lookahead, signal
+from curate.training.signals import Running, SignalInputs, StepSignal
 
 #: Steps between two looks at the device: for the latch of a non-finite loss and for the progress line.
 LOOK_EVERY = 50
@@ -53,9 +56,12 @@ class Setup:
     device: torch.device
     autocast: torch.dtype | None = None
     bare: nn.Module = field(init=False)
+    #: What says how much an image helps; None for the meta-gradient itself.
+    step_signal: StepSignal | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bare", without_state(self.network))
+        object.__setattr__(self, "step_signal", _step_signal(self))
 
     @property
     def meta_network(self) -> nn.Module:
@@ -67,8 +73,9 @@ class Setup:
 class State:
     """What a step changes, and a checkpoint holds.
 
-    `evaluator` is chosen at the first step that needs one, and again where the setup is another (its arithmetic, say);
-    one that is put there by hand stays.
+    `running` is what another signal than the meta-gradient carries from step to step. `evaluator` is chosen at the
+    first step that needs one, and again where the setup is another (its arithmetic, say); one that is put there by hand
+    stays.
     """
 
     theta: Parameters
@@ -76,6 +83,7 @@ class State:
     method: Method
     signal: signal.Signal
     step: int = 0
+    running: Running = field(default_factory=dict)
     evaluator: evaluators.Evaluator | None = None
     chosen_for: Setup | None = None
 
@@ -86,7 +94,8 @@ class Totals:
 
     `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
     epoch took of this thread's processor time, in which waiting does not count; `seconds` went by, by what for. What a
-    step adds waits in ``pending`` until somebody looks.
+    step adds waits in ``pending`` until somebody looks. ``asked`` and ``judged`` count the steps that took a target
+    batch, and a signal.
     """
 
     sums: Tensor
@@ -94,6 +103,8 @@ class Totals:
     zero: Tensor
     steps: int = 0
     images: int = 0
+    asked: int = 0
+    judged: int = 0
     cpu_seconds: float = 0.0
     seconds: dict[str, float] = field(default_factory=lambda: {"load": 0.0, "step": 0.0})
     pending: list[tuple[int, tuple[Tensor, ...]]] = field(default_factory=list)
@@ -104,10 +115,15 @@ class Totals:
         sums = torch.zeros(5, dtype=torch.float64, device=device)
         return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), torch.zeros((), device=device))
 
-    def add(self, step: int, k: int, loss: Tensor, meta: Tensor, square: Tensor, odd: Tensor, weight: Tensor) -> None:
-        """Count one step; never waits for the device."""
+    def add(
+        self, step: int, k: int, loss: Tensor, meta: Tensor | None, refined: signal.Refined | None, weight: Tensor
+    ) -> None:
+        """Count one step, with neither meta-loss nor signal where there was none; never waits for the device."""
         self.steps, self.images = self.steps + 1, self.images + k
-        self.pending.append((step, (loss.detach(), meta.detach(), square, odd, weight)))
+        self.asked, self.judged = self.asked + (meta is not None), self.judged + (refined is not None)
+        meta = self.zero if meta is None else meta.detach()
+        square, odd = (self.zero, self.zero) if refined is None else (refined.mean_square, refined.nonfinite)
+        self.pending.append((step, (loss.detach(), meta, square, odd, weight)))
 
     def fold(self) -> None:
         """Sum up what is pending; never waits for the device."""
@@ -128,14 +144,15 @@ class Totals:
         steps = max(1, self.steps)
         return {
             "pretext_loss": loss / steps,
-            "meta_loss": meta / steps,
-            "meta_gradient_rms": (square / steps) ** 0.5,
+            "meta_loss": meta / max(1, self.asked),
+            "meta_gradient_rms": (square / max(1, self.judged)) ** 0.5,
             "nonfinite_rows": odd,
             "mean_weight": weight / steps,
         }
 
 
 Progress = Callable[[int, dict[str, float]], None]
+Step = Callable[[Setup, State, int, float, Pixels, Totals], None]
 
 
 def begin(setup: Setup, method: Method) -> State:
@@ -186,9 +203,7 @@ def train_epoch(
     learning = setup.meta_loss is not None and state.method.learns and epoch > setup.config.belief.warmup
     setup.network.train()
     setup.bare.train()
-    step = _plain_step
-    if learning:
-        step = _look_ahead_step if state.method.looks_ahead else _reweighted_step
+    step = _learning_step(setup, state) if learning else _plain_step
     clock, busy = time.perf_counter(), time.thread_time() - totals.cpu_seconds
     lr = learning_rate(setup.config, epoch, state.step)
     for batch in batches:
@@ -225,13 +240,21 @@ def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
     return -lr / len(batch.rows) * source.along_target(target)
 
 
+def _learning_step(setup: Setup, state: State) -> Step:
+    """The step of a method that learns: by the meta-gradient, every so many steps, or by another signal."""
+    if setup.step_signal is not None:
+        return _judged_step
+    if not state.method.looks_ahead:
+        return _reweighted_step
+    return _look_ahead_step if setup.config.belief.meta_every == 1 else _now_and_then
+
+
 def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
     rows = batch.rows.to(setup.device, non_blocking=True)
     weights = state.method.weights(rows)
     losses = _losses(setup, state, epoch, batch)(_network(setup, setup.network, state.theta))
     _advance(setup, state, lookahead.gradient((weights * losses).sum() / len(weights), state.theta), lr)
-    zero = totals.zero
-    totals.add(state.step, len(weights), losses.mean(), zero, zero, zero, weights.mean())
+    totals.add(state.step, len(weights), losses.mean(), None, None, weights.mean())
 
 
 def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
@@ -241,6 +264,33 @@ def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: P
     _advance(setup, state, source.gradient(weights), lr)
     learnt = _learn(setup, state, epoch, lr, rows, source)
     totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+
+
+def _now_and_then(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """The look-ahead step where a target batch is due, plain steps in between: these judge nobody."""
+    (_look_ahead_step if _is_due(setup, state) else _plain_step)(setup, state, epoch, lr, batch, totals)
+
+
+def _judged_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
+    """A step of SGD, and what another signal than the meta-gradient says of its images. A target batch is asked after
+    the step where one is due; between two of them the signal goes by those before."""
+    assert setup.step_signal is not None
+    rows = batch.rows.to(setup.device, non_blocking=True)
+    weights = state.method.weights(rows)
+    source = setup.step_signal.source(state.theta, _losses(setup, state, epoch, batch))
+    _advance(setup, state, source.gradient(weights), lr)
+    target = None
+    if _is_due(setup, state):
+        target = setup.step_signal.target(state.theta, _target_losses(setup, state, epoch))
+    h = setup.step_signal.judge(state.running, source, target, lr)
+    refined = signal.refine(state.signal, h, setup.config.belief)
+    state.method.update(rows, refined.signal, state.step)
+    meta = None if target is None else target.loss
+    totals.add(state.step, len(rows), source.losses.mean(), meta, refined, weights.mean())
+
+
+def _is_due(setup: Setup, state: State) -> bool:
+    return state.step % setup.config.belief.meta_every == 0
 
 
 def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
@@ -256,12 +306,9 @@ def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: P
 
 def _learn(
     setup: Setup, state: State, epoch: int, lr: float, rows: Tensor, source: evaluators.SourcePass
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One target batch at the state's parameters, and the method's update by it.
-
-    Returns:
-        The meta-loss, the mean square of the finite h, and how many are not finite: device scalars.
-    """
+) -> tuple[Tensor, signal.Refined]:
+    """One target batch at the state's parameters, and the method's update by it. Returns the meta-loss, a scalar on
+    the device, and the signal."""
     belief, rate = setup.config.belief, lr / len(rows)
     target = _target_pass(setup, state, epoch)
     if signal.needs_gradient(belief):
@@ -271,13 +318,19 @@ def _learn(
     h = -rate * products
     refined = signal.refine(state.signal, h, belief)
     state.method.update(rows, refined.signal, state.step)
-    return target.loss, refined.mean_square, refined.nonfinite
+    return target.loss, refined
 
 
 def _losses(setup: Setup, state: State, epoch: int, batch: Pixels) -> lookahead.Losses:
     """The pretext's losses of one view of the batch, as a function of a network."""
     view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
     return partial(setup.pretext.losses, view=view)
+
+
+def _target_losses(setup: Setup, state: State, epoch: int) -> lookahead.Losses:
+    """The losses of a fresh target batch's images, as a function of a network."""
+    assert setup.meta_loss is not None
+    return partial(cast(ImageLosses, setup.meta_loss).losses, batch=setup.meta_loss.batch(epoch, state.step))
 
 
 def _source_pass(setup: Setup, state: State, epoch: int, batch: Pixels) -> evaluators.SourcePass:
@@ -304,6 +357,23 @@ def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) 
             return found
     bind = partial(_network, setup, setup.network)
     return evaluators.Tangent(bind, partial(_network, setup, setup.meta_network), setup.bare)
+
+
+def _step_signal(setup: Setup) -> StepSignal | None:
+    """The signal of the configuration's name, but the meta-gradient.
+
+    Raises:
+        Misuse: pretext, meta-loss or network do not have what it takes.
+    """
+    name = setup.config.belief.signal
+    if name == "exact" or setup.meta_loss is None:
+        return None
+    if not hasattr(setup.meta_loss, "losses"):
+        raise Misuse(f"--signal {name}: the meta-loss tells no single image's loss; give --signal exact")
+    bind = partial(_network, setup)
+    inputs = SignalInputs(setup.config, setup.network, setup.meta_network, setup.bare, setup.pretext.couples, bind)
+    found: StepSignal = SIGNALS[name](inputs)
+    return found
 
 
 def _advance(setup: Setup, state: State, grads: Parameters, lr: float) -> None:

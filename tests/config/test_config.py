@@ -95,6 +95,9 @@ def test_paper_mode_switches_every_option_of_ours_off():
     """Paper mode resolves to raw eta 10, no reference, averaging, momentum or warm-up."""
     belief = resolve(given_options(**PAPER), labelled=False).belief
     assert dataclasses.asdict(belief) == {
+        "signal": "exact",
+        "contrast": "none",
+        "meta_every": 1,
         "eta": 10.0,
         "eta_scale": "raw",
         "reference": "none",
@@ -152,7 +155,7 @@ def test_options_are_read_from_toml_json_and_a_run(tmp_path):
     assert (flat.train.lr_drops, flat.network.network) == ((3, 5), "small")
     tables = from_options(read_options(tmp_path / "tables.toml"))
     assert (tables.train.lr_drops, tables.network.width) == ((3, 5), 4)
-    assert from_options(read_options(tmp_path / "run.json")) == given_options(prior="uniform")
+    assert from_options(read_options(tmp_path / "run.json")) == given_options(prior="uniform", contrast="none")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +237,7 @@ EDGES = [
     ("queries", 0, 1),
     ("target_batch", 1, 2),
     ("meta_average", 1.0, 0.0),
+    ("meta_every", 0, 2**20),
     ("meta_momentum", 1.0, 0.999),
     ("meta_momentum", -0.1, 0.0),
     ("warmup", -1, 0),

@@ -26,7 +26,10 @@ scores = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30)
 
 
 def belief(strength=4.0):
-    return ResolvedBelief(eta=1.0, eta_scale="raw", reference="none", prior="classifier", prior_strength=strength)
+    return ResolvedBelief(
+        **{"eta": 1.0, "eta_scale": "raw", "reference": "none", "contrast": "none", "meta_average": 0.0, "warmup": 0},
+        **{"prior": "classifier", "prior_strength": strength},
+    )
 
 
 def bdw(n, strength=4.0):

@@ -61,7 +61,8 @@ class Waits(TorchDispatchMode):
 
     def __init__(self, meta_loss):
         super().__init__()
-        self.meta_loss, self.loss, self.count = meta_loss, meta_loss and meta_loss.loss, 0
+        self.meta_loss, self.count = meta_loss, 0
+        self.loss, self.losses = getattr(meta_loss, "loss", None), getattr(meta_loss, "losses", None)
 
     def batch(self, epoch, step):
         # A target batch is drawn on the CPU, whatever the device: its reads wait for nothing.
@@ -83,6 +84,8 @@ class Waits(TorchDispatchMode):
         {"meta_loss": "self-supervised", "reference": "target", "eta_scale": "history"},
         {"meta_momentum": 0.9, "meta_average": 0.9, "eta_scale": "recent", "reference": "batch"},
         {"pretext": "reconstruction", "meta_loss": "self-supervised", "hidden": 7},
+        {"signal": "head", "meta_loss": "self-supervised", "reference": "quantile", "warmup": 0},
+        {"signal": "head", "meta_loss": "self-supervised", "warmup": 0, "width": 160, "meta_every": 2},
         {"method": "uniform"},
     ],
     ids=lambda changes: "-".join(map(str, changes.values())) or "plain",

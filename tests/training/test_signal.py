@@ -40,7 +40,7 @@ def play(config, hs, us, state=None):
 
 
 def options(**changes):
-    return BeliefConfig(**{"eta_scale": "raw", "reference": "none", **changes})
+    return BeliefConfig(**{"eta_scale": "raw", "reference": "none", "meta_average": 0.0, **changes})
 
 
 def running(values, decay):
