@@ -36,6 +36,8 @@ BATCHES = 4
 #: A plain step is one forward and two forwards' worth of backward; so is the meta-pass an image; the tangent on
 #: stored primals is two (method section 2). In units of one source forward.
 PLAIN, META, TANGENT = 3, 3, 2
+#: Target images over source images where signals are compared.
+ASKED = 0.8
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Workload:
         return (PLAIN + META * self.r + TANGENT) / PLAIN
 
 
+Seconds = dict[str, list[float]]
 Steps = Callable[[engine.Setup, engine.State, list[Pixels]], Any]
 
 
@@ -84,7 +87,41 @@ def open_setup(workload: Workload, device: torch.device, arithmetic: str = "floa
     return engine.Setup(config, network, pretext, meta_loss, device, torch.bfloat16 if arithmetic == "bf16" else None)
 
 
-def configuration(workload: Workload) -> RunConfig:
+def signal_setup(workload: Workload, device: torch.device, name: str, norm: str = "batch") -> engine.Setup:
+    """The engine's setup for a workload by a signal, on a target batch of `ASKED` images a store image."""
+    asked = {"meta_loss": "self-supervised", "target_batch": round(ASKED * workload.batch)}
+    config = configuration(workload, **asked, signal=name, norm=norm, warmup=0)
+    augment = Augment.of(config.images)
+    pretext = PRETEXTS["rotation"](augment, config.network)
+    meta_loss = META_LOSSES["self-supervised"](
+        noise_target(workload, config, device), config.meta, augment, pretext, config.seed
+    )
+    network = build(config.network, config.images, generator(config.seed, "network")).to(device)
+    return engine.Setup(config, network, pretext, meta_loss, device)
+
+
+def time_signals(workload: Workload, device: torch.device, kinds: dict[str, tuple[str, str]], rounds: int) -> Seconds:
+    """Seconds a step of each kind in each round, after one round of warm-up, all in turns.
+
+    Args:
+        kinds: name -> a signal or "plain", and the norm of the network.
+    """
+    runs = {}
+    for name, (kind, norm) in kinds.items():
+        setup = signal_setup(workload, device, "exact" if kind == "plain" else kind, norm)
+        runs[name] = setup, begin(setup, "uniform" if kind == "plain" else "bdw")
+    batches, seconds = noise_batches(next(iter(runs.values()))[0]), {name: list[float]() for name in kinds}
+    for turn in range(rounds + 2):  # a signal knows nothing at its first step
+        for name, (setup, state) in runs.items():
+            _wait(device)
+            started = time.perf_counter()
+            engine.train_epoch(setup, state, 1, [batches[turn % BATCHES]])
+            _wait(device)
+            seconds[name].append(time.perf_counter() - started)
+    return {name: values[2:] for name, values in seconds.items()}
+
+
+def configuration(workload: Workload, **changes: Any) -> RunConfig:
     """BDW by rotation as `curate run` has it, with the workload's sizes."""
     config = from_options(
         {
@@ -96,6 +133,7 @@ def configuration(workload: Workload) -> RunConfig:
             "deviation": (0.25,) * 3,
             "lr": 0.01,
             "meta_loss": "prototypical",
+            **changes,
         }
     )
     return resolve(config, labelled=True)

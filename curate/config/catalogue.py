@@ -205,6 +205,18 @@ SIGNALS: Registry[SignalSpec] = Registry(
                 **{"meta_average": 0.97, "warmup": 1},
             },
         ),
+        "preconditioned": SignalSpec(
+            "curate.training.preconditioned_signal:PreconditionedSignal",
+            defaults={**{"eta_scale": "raw", "reference": "quantile", "contrast": "store"}, "meta_average": 0.9},
+        ),
+        "reference-net": SignalSpec(
+            "curate.training.reference_net_signal:ReferenceNetSignal",
+            defaults={"reference": "quantile", "warmup": 1},
+            inapplicable=(
+                ({"contrast": "none"}, "it goes by losses, and takes no gradient that could be set against another"),
+                ({"meta_average": 0.0}, "it goes by losses, and takes no gradient that could be averaged"),
+            ),
+        ),
     },
 )
 

@@ -56,13 +56,12 @@ class HeadSignal:
     Args:
         given: the network and the options: ``contrast`` (none: u_T alone), ``meta_average`` (of u_T and u_S), and
             ``reference``.
-        largest: parameters up to which E[g g'] is kept whole.
 
     Raises:
         Misuse: the network has no linear layer, or the pretext makes a loss of several images.
     """
 
-    def __init__(self, given: SignalInputs, largest: int = LARGEST) -> None:
+    def __init__(self, given: SignalInputs) -> None:
         if given.couples:
             name = given.config.pretext
             raise Misuse(f"--signal head: under --pretext {name} no image has a gradient of its own; give exact")
@@ -70,7 +69,7 @@ class HeadSignal:
         self.name, layer = last_linear(given.network)
         self.biased = layer.bias is not None
         inputs = layer.in_features + self.biased
-        self.covariance: Covariance = Whole() if inputs * layer.out_features <= largest else Factored()
+        self.covariance: Covariance = Whole() if inputs * layer.out_features <= LARGEST else Factored()
 
     def source(self, theta: Parameters, losses: Losses) -> HeadJudged:
         """The forward that trains, watched at the head."""

@@ -114,3 +114,13 @@ def reference(running: Running) -> Tensor | float:
     """r: the running quantile, or 0 where that is above it, and before the first: no image must help more than nothing,
     and where the target's own seem to harm, none must harm less than they."""
     return mean(running, "reference").clamp_max(0.0) if "reference" in running else 0.0
+
+
+def pack(running: Running, kind: str, values: Parameters) -> None:
+    """Carry parameters on, under their names after what they are."""
+    running.update({f"{kind} {name}": x for name, x in values.items()})
+
+
+def unpacked(running: Running, kind: str, like: Parameters) -> Parameters:
+    """The parameters of that kind, in the order of ``like``."""
+    return {name: running[f"{kind} {name}"] for name in like}

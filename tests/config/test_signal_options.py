@@ -51,7 +51,7 @@ def test_a_point_weight_keeps_its_own():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"signal": "tail"}, "--signal tail: unknown; known: exact, head"),
+        ({"signal": "tail"}, "--signal tail: unknown; known: exact, head, precond"),
         ({"reference": "quantile"}, "--reference quantile: not of --signal exact; it knows target, batch, none"),
         ({"signal": "head", "reference": "target"}, "--reference target: not of --signal head; it knows quantile"),
         ({"contrast": "store"}, "--contrast store: says nothing to --signal exact: the meta-gradient is of"),
