@@ -16,6 +16,8 @@ from curate.training.signals import Running, mean, move
 
 #: Decay of the second moments, and their ridge in units of their mean eigenvalue.
 DECAY, RIDGE = 0.99, 0.3
+#: The ridge of each of two factors. Larger ones tell less (docs/method.md 11).
+FACTOR_RIDGE = 0.05
 
 
 class LayerGradients(NamedTuple):
@@ -65,19 +67,21 @@ class Whole:
 
 
 class Factored:
-    """E[d d'] by E[x x'], their Kronecker product in place of E[g g'] (Martens, Grosse 2015), each with the root of the
-    ridge: for a layer of many parameters, whose images' gradients are never formed."""
+    """E[g g'] as the Kronecker product of E[g g'] and E[g' g] of the gradients as matrices (c, f), up to a number: nearly
+    the closest product there is (Morwani et al. 2024, on Shampoo). For a layer of many parameters: no image's gradient
+    is formed. Second moments of the rows in their place (Martens, Grosse 2015) tell less, since an image's rows are
+    alike."""
 
     def move(self, running: Running, gradients: LayerGradients) -> None:
-        """Two second moments over the rows."""
-        for name, part in zip(("inputs", "slopes"), gradients):
-            rows = part.flatten(0, 1)
-            move(running, f"covariance of {name}", rows.T @ rows / len(rows), DECAY)
+        """Two second moments, by the inner products among the rows of an image."""
+        for name, part, other in zip(("inputs", "slopes"), gradients, reversed(gradients)):
+            weighed = torch.einsum("krs,skn->rkn", _gram(other), part).flatten(0, 1)
+            move(running, f"covariance of {name}", part.flatten(0, 1).T @ weighed / part.shape[1], DECAY)
 
     def roots(self, running: Running) -> tuple[Tensor, ...]:
-        """Of E[x x'] and of E[d d']."""
+        """Of E[g' g] and of E[g g']."""
         inputs, slopes = (mean(running, f"covariance of {name}") for name in ("inputs", "slopes"))
-        return _root(inputs, RIDGE**0.5), _root(slopes, RIDGE**0.5)
+        return _root(inputs, FACTOR_RIDGE), _root(slopes, FACTOR_RIDGE)
 
     def cosines(self, roots: tuple[Tensor, ...], v: Tensor, gradients: LayerGradients) -> Tensor:
         """From whitened inputs and slopes, and from their inner products among the rows of an image."""
@@ -85,8 +89,14 @@ class Factored:
         x, d = _whitened(inputs, gradients.x), _whitened(slopes, gradients.d)
         white = _whitened(inputs, _whitened(slopes, v.T).T)
         products = ((x @ white.T) * d).sum((0, 2))
-        squares = (torch.einsum("rkf,skf->krs", x, x) * torch.einsum("rkc,skc->krs", d, d)).sum((1, 2))
+        squares = (_gram(x) * _gram(d)).sum((1, 2))
         return _cosines(products, white.norm(), squares.clamp_min(0).sqrt())
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """The inner products among an image's rows: (r, k, n) -> (k, r, r)."""
+    images = rows.transpose(0, 1)
+    return images @ images.mT
 
 
 def _root(moments: Tensor, ridge: float) -> Tensor:

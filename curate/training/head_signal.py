@@ -22,7 +22,7 @@ from curate.training.lookahead import Losses
 from curate.training.signals import Running, SignalInputs, mean, move, move_reference, reference
 
 #: Parameters of the layer up to which E[g g'] is kept whole: its factorisation is then small beside a step.
-LARGEST = 600
+LARGEST = 1100
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def flat(parameters: Parameters) -> Tensor:
 
 def unflat(row: Tensor, like: Parameters) -> Parameters:
     """The same numbers in the shapes of ``like``."""
-    parts = row.split([x.numel() for x in like.values()])
+    parts = torch.split(row, [x.numel() for x in like.values()])
     return {name: part.view(x.shape) for (name, x), part in zip(like.items(), parts)}
 
 

