@@ -67,10 +67,10 @@ class Whole:
 
 
 class Factored:
-    """E[g g'] as the Kronecker product of E[g g'] and E[g' g] of the gradients as matrices (c, f), up to a number, which
-    is nearly the closest product there is (Morwani et al. 2024, on Shampoo). For a layer of many parameters: no image's
-    gradient is formed. Second moments of the rows in their place (Martens, Grosse 2015) tell less, since an image's rows
-    are alike."""
+    """E[g g'] as the Kronecker product of E[g g'] and E[g' g] of the gradients as matrices (c, f), up to a number:
+    nearly the closest product there is (Morwani et al. 2024, on Shampoo). For a layer of many parameters: no image's
+    gradient is formed. Second moments of the rows in their place (Martens, Grosse 2015) tell less: an image's rows are
+    alike."""
 
     def move(self, running: Running, gradients: LayerGradients) -> None:
         """Two second moments, by the inner products among the rows of an image."""
