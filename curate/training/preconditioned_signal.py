@@ -78,9 +78,9 @@ class PreconditionedSignal:
         v = mean(running, "u_T")
         if self.belief.contrast != "none":
             v = v - mean(running, "u_S")
-        shaped = partial(unflat, like=dict(self.given.network.named_parameters()))
-        products, squares = images.along(shaped(inverse * v)), images.squares(shaped(inverse))
-        size = (squares * (inverse * v * v).sum()).sqrt()
+        shaped, scaled = partial(unflat, like=dict(self.given.network.named_parameters())), inverse * v
+        products, squares = images.along(shaped(scaled)), images.squares(shaped(inverse))
+        size = (squares * torch.dot(scaled, v)).sqrt()
         return torch.where(size > 0, products / size, torch.zeros_like(products))
 
     def _images(self, network: torch.nn.Module, theta: Parameters, losses: Losses) -> ImageGradients:

@@ -91,8 +91,9 @@ def move(running: Running, name: str, value: Tensor, decay: float) -> None:
     if name not in running:
         running[name] = torch.zeros_like(value)
         running[weight] = torch.zeros((), dtype=torch.float64, device=value.device)
-    whole = torch.isfinite(value).all()
-    running[name] = torch.where(whole, torch.lerp(value, running[name], decay), running[name])
+    moved = torch.lerp(value, running[name], decay)
+    whole = torch.isfinite(moved.sum())  # one pass, where a look at every number would take several
+    running[name] = torch.where(whole, moved, running[name])
     running[weight] = torch.where(whole, decay * running[weight] + (1 - decay), running[weight])
 
 
