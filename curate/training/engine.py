@@ -94,17 +94,15 @@ class Totals:
 
     `first_bad` is the latch: the first step with a non-finite loss, -1 while there is none. `cpu_seconds` is what the
     epoch took of this thread's processor time, in which waiting does not count; `seconds` went by, by what for. What a
-    step adds waits in ``pending`` until somebody looks. ``asked`` and ``judged`` count the steps that took a target
-    batch, and a signal.
+    step adds waits in ``pending`` until somebody looks; with it, whether it took a target batch and whether a signal.
     """
 
     sums: Tensor
     first_bad: Tensor
     zero: Tensor
+    one: Tensor
     steps: int = 0
     images: int = 0
-    asked: int = 0
-    judged: int = 0
     cpu_seconds: float = 0.0
     seconds: dict[str, float] = field(default_factory=lambda: {"load": 0.0, "step": 0.0})
     pending: list[tuple[int, tuple[Tensor, ...]]] = field(default_factory=list)
@@ -112,18 +110,19 @@ class Totals:
     @classmethod
     def fresh(cls, device: torch.device) -> Totals:
         """Sums of no steps."""
-        sums = torch.zeros(5, dtype=torch.float64, device=device)
-        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), torch.zeros((), device=device))
+        sums = torch.zeros(7, dtype=torch.float64, device=device)
+        zero, one = torch.tensor([0.0, 1.0], device=device)
+        return cls(sums, torch.full((), -1, dtype=torch.int64, device=device), zero, one)
 
     def add(
         self, step: int, k: int, loss: Tensor, meta: Tensor | None, refined: signal.Refined | None, weight: Tensor
     ) -> None:
         """Count one step, with neither meta-loss nor signal where there was none; never waits for the device."""
         self.steps, self.images = self.steps + 1, self.images + k
-        self.asked, self.judged = self.asked + (meta is not None), self.judged + (refined is not None)
+        asked, judged = (self.zero if part is None else self.one for part in (meta, refined))
         meta = self.zero if meta is None else meta.detach()
         square, odd = (self.zero, self.zero) if refined is None else (refined.mean_square, refined.nonfinite)
-        self.pending.append((step, (loss.detach(), meta, square, odd, weight)))
+        self.pending.append((step, (loss.detach(), meta, square, odd, weight, asked, judged)))
 
     def fold(self) -> None:
         """Sum up what is pending; never waits for the device."""
@@ -140,12 +139,12 @@ class Totals:
     def numbers(self) -> dict[str, float]:
         """Means over the steps so far. Waits for the device."""
         self.fold()
-        loss, meta, square, odd, weight = self.sums.tolist()
+        loss, meta, square, odd, weight, asked, judged = self.sums.tolist()
         steps = max(1, self.steps)
         return {
             "pretext_loss": loss / steps,
-            "meta_loss": meta / max(1, self.asked),
-            "meta_gradient_rms": (square / max(1, self.judged)) ** 0.5,
+            "meta_loss": meta / max(1, asked),
+            "meta_gradient_rms": (square / max(1, judged)) ** 0.5,
             "nonfinite_rows": odd,
             "mean_weight": weight / steps,
         }
