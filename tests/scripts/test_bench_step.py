@@ -81,6 +81,13 @@ def test_every_round_times_every_step_and_the_warm_up_is_left_out():
     assert all(len(values) == 2 and min(values) > 0 for values in seconds.values())
 
 
+def test_signals_are_timed_in_turns():
+    """Two rounds after two of warm-up, of the plain step and of one by a signal."""
+    seconds = benchmarks.time_signals(TINY, CPU, {"plain": ("plain", "group"), "head": ("head", "group")}, 2)
+    assert list(seconds) == ["plain", "head"]
+    assert all(len(values) == 2 and min(values) > 0 for values in seconds.values())
+
+
 def test_a_ratio_of_one_round_has_no_spread():
     """Its quartiles are the ratio itself."""
     assert benchmarks.ratio([3.0], [2.0]) == (1.5, (1.5, 1.5))
@@ -108,6 +115,8 @@ def test_quick_run_writes_every_figure(tmp_path):
         assert min(part[f"{name}_s"] for name in ("plain", "bdw", "double_backward")) > 0
         assert min(part["peak_memory"].values()) > 2**20
         assert part["n"] == 3
+    assert list(figures["signals"]) == ["exact", "preconditioned", "head", "reference-net"]
+    assert min(figures["signals"].values()) > 0
     assert "over plain" in done.stdout
 
 
