@@ -173,6 +173,8 @@ def _fill_belief(config: RunConfig, method: MethodSpec) -> RunConfig:
     signal = SIGNALS.spec(config.belief.signal).defaults
     own = {**_COMMON, **signal, **method.defaults, **fixed}
     own.setdefault("reference", "target" if _compares(config.meta.meta_loss) else "none")
+    if "warmup" not in fixed:  # of a single epoch nothing would be left
+        own["warmup"] = min(own["warmup"], max(0, (config.train.epochs or 1) - 1))
     if (config.belief.eta_scale or own["eta_scale"]) == "raw" and "eta" not in fixed:
         own["eta"] = 10.0
     return _fill(config, {name: own[name] for name in (*_COMMON, "reference")})

@@ -103,7 +103,8 @@ def _root(moments: Tensor, ridge: float) -> Tensor:
     """The Cholesky factor of second moments with ``ridge`` times their mean eigenvalue on the diagonal."""
     size = (moments.diagonal().mean() * ridge).clamp_min(torch.finfo(moments.dtype).tiny)
     # Not `cholesky`, which reads back whether it went well, and so waits for the device.
-    factor: Tensor = torch.linalg.cholesky_ex(moments + size * torch.eye(len(moments)).to(moments)).L
+    unit = torch.eye(len(moments), dtype=moments.dtype, device=moments.device)
+    factor: Tensor = torch.linalg.cholesky_ex(moments + size * unit).L
     return factor
 
 

@@ -69,8 +69,7 @@ def single_gradients(losses: Tensor, theta: Parameters) -> Single:
     each = torch.eye(len(losses), dtype=losses.dtype, device=losses.device)
     found = torch.autograd.grad(losses, list(theta.values()), each, is_grads_batched=True, allow_unused=True)
     rows = (
-        torch.zeros((len(losses), *x.shape)).to(x) if row is None else row.detach()
-        for x, row in zip(theta.values(), found)
+        x.new_zeros((len(losses), *x.shape)) if row is None else row.detach() for x, row in zip(theta.values(), found)
     )
     return Single(losses.detach(), dict(zip(theta, rows)))
 

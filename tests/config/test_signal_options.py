@@ -35,6 +35,12 @@ def test_the_heads_defaults():
     assert (own.eta, own.meta_average, own.warmup, own.contrast, own.reference) == (1.0, 0.0, 0, "none", "batch")
 
 
+def test_a_single_epoch_has_no_warm_up():
+    """Or nothing would be learnt; who asks for one gets it."""
+    assert belief(signal="head", epochs=1).warmup == 0
+    assert belief(signal="head", epochs=1, warmup=1).warmup == 1
+
+
 def test_what_is_usual_leaves_a_signal_its_own():
     """`curate run` averages the meta-gradient over 20 steps; the head's means are the head's."""
     assert usual({})["meta_average"] == 0.95
