@@ -12,7 +12,15 @@ from curate.runs import checkpoint
 COUNT = 64
 OTHERS = [name for name in SIGNALS if name != "exact"]
 #: Two epochs after the warm-up; a target batch every second step.
-OPTIONS = {"epochs": 3, "reference": "quantile", "eta_scale": "raw", "eta": 10.0, "meta_every": 2, "lam": 0.35}
+OPTIONS = {
+    "epochs": 3,
+    "reference": "quantile",
+    "eta_scale": "raw",
+    "eta": 10.0,
+    "meta_every": 2,
+    "lam": 0.35,
+    "warmup": 1,
+}
 
 
 @pytest.fixture(scope="module")
