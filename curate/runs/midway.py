@@ -204,7 +204,7 @@ def _tensors(totals: engine.Totals) -> dict[str, Tensor]:
     """The sums, and what is not added up yet: as the order of adding up decides the last digits, it stays so."""
     steps = torch.tensor([step for step, _ in totals.pending], dtype=torch.int64)
     rows = [torch.stack([part.double() for part in parts]) for _, parts in totals.pending]
-    pending = torch.stack(rows) if rows else torch.empty((0, 5), dtype=torch.float64)
+    pending = torch.stack(rows) if rows else torch.empty((0, 7), dtype=torch.float64)
     return {**{name: getattr(totals, name) for name in _SUMS}, "pending_steps": steps, "pending": pending}
 
 
