@@ -174,11 +174,16 @@ def _shards_in(footer: dict[str, Any], path: Path) -> tuple[Shard, ...]:
 
 
 def _is_shard(shard: Shard) -> bool:
-    texts = isinstance(shard.path, str) and isinstance(shard.checksum, str)
+    texts = _is_text(shard.path) and _is_text(shard.checksum)
     flags = isinstance(shard.gzip, bool) and isinstance(shard.borrows, bool)
     if not (texts and flags and type(shard.size) is int and 0 <= shard.size < 2**63):
         return False
     return is_safe(shard.path) and shard.path.rpartition("/")[2] not in ("", ".")
+
+
+def _is_text(value: Any) -> bool:
+    """A string that can be written: JSON's escapes can spell half a character."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _refuse_other_root(footer: str, place: str, path: Path) -> None:

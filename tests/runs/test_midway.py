@@ -209,6 +209,15 @@ class Interrupt(Heard):
             os.kill(os.getpid(), self.number)
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as at a terminal: a shell's background command begins deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("every", ["10min", "never"])
 def test_ctrl_c_saves_and_stops(data, wholes, tmp_path, every):
     """And the step that was at work is not lost; the handlers are those of before."""
@@ -223,6 +232,7 @@ def test_ctrl_c_saves_and_stops(data, wholes, tmp_path, every):
     assert toyset.same_run(out) == wholes["bdw"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_at_the_last_step_of_an_epoch(data, wholes, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
@@ -233,6 +243,7 @@ def test_ctrl_c_at_the_last_step_of_an_epoch(data, wholes, tmp_path):
     assert toyset.same_run(out) == wholes["bdw"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_is_obeyed_at_once(data, wholes, tmp_path):
     class Twice(Interrupt):
         def step(self, images, numbers):

@@ -135,7 +135,7 @@ def test_a_run_shows_its_epoch_0(done, data):
     assert ledger.final(out, 0)["kept"].to_pylist() == opened.ledger(0)["kept"].to_pylist()
     assert verify(out / "curated", against=toyset.indexed(data / "store")) == []
     said = CliRunner().invoke(ledger_verb, [str(out)], catch_exceptions=False).output
-    assert said.splitlines()[1].split()[:3] == ["0", str(N), str(len(toyset.manifest(out, 0)))]
+    assert said.splitlines()[2].split()[:3] == ["0", str(N), str(len(toyset.manifest(out, 0)))]
 
 
 def test_shards_are_rewritten_before_the_first_epoch(data, tmp_path):
