@@ -296,6 +296,8 @@ def test_the_tables_of_the_study_are_the_recorded_ones():
     page = read("docs/when-it-pays.md")
     record = json.loads((RESULTS / "pays" / "pays.json").read_text())
     assert between(page, "pays") == pays_report.overview(record)
+    shares = json.loads((RESULTS / "pays" / "shares" / "pays.json").read_text())
+    assert between(page, "shares") == pays_report.overview(shares)
     assert between(page, "advice") == pays_report.advice_table(
         json.loads((RESULTS / "pays" / "advice.json").read_text())
     )
