@@ -177,8 +177,9 @@ def n_workers(workers: int | None) -> int:
 
 def _option(item: Field[Any], hint: Any, section: str, usual: bool) -> Callable[[Command], Command]:
     from curate.config.defaults import by_pretext, usual_by_pretext  # only the verbs that have such options pay for it
+    from curate.config.schema import flag
 
-    name = "--" + item.name.replace("_", "-")
+    name = flag(item.name)
     text = item.metadata["help"].rstrip(".")
     default = item.default if item.default is not MISSING else None
     kind, is_flag = _kind(item, hint)

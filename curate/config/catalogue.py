@@ -28,7 +28,8 @@ class MethodSpec:
         needs_target: whether it weighs images by a target.
         inputs: what it is made of besides the beliefs' options: ``domain`` (which rows are of the target's own
             domain), ``distances`` (from each image to the nearest target image), ``prior`` (what is believed before
-            the first epoch; the method is a `curate.methods.base.Informed` then).
+            the first epoch; the method is a `curate.methods.base.Informed` then), ``look-alikes`` (who learns from
+            whose visits; it is a `curate.methods.base.Sharing` then).
         defaults: of options, where they differ from the common ones.
         usual: what `curate run` takes in their place where nothing else is said, as of `PretextSpec`.
         inapplicable: options that say nothing to it, each group with the one value they may have and the reason.
@@ -161,6 +162,8 @@ PAPER_SIGNAL: Options = {
 PAPER_RULE: Options = {"lam": 0.25, "rho": 0.5}
 #: What is believed before the first epoch, as the paper has it.
 PAPER_PRIOR: Options = {"prior": "uniform", "prior_strength": 4.0}
+#: Who learns from whose visits, as the paper has it: nobody from another's.
+PAPER_SHARE: Options = {"share": "none", "returns": False}
 _NO_SIGNAL: Options = {**PAPER_SIGNAL, "eta": None}
 _NO_DISTANCES = (
     {
@@ -227,7 +230,7 @@ METHODS: Registry[MethodSpec] = Registry(
     {
         "bdw": MethodSpec(
             "curate.methods.bdw:Bdw",
-            inputs=("prior",),
+            inputs=("prior", "look-alikes"),
             usual={"prior": "classifier", "expected_gradient": True, "meta_average": 0.95},
             inapplicable=(_NO_DISTANCES, _NO_BUDGET),
         ),

@@ -12,6 +12,7 @@ from curate.config.catalogue import (
     METHODS,
     NETWORKS,
     PAPER_PRIOR,
+    PAPER_SHARE,
     PRETEXTS,
     SELECTORS,
     SIGNALS,
@@ -22,7 +23,8 @@ from curate.config.catalogue import (
     parse_encoder,
 )
 from curate.config.resolved import ResolvedConfig, ResolvedTrain, settled, unsettled
-from curate.config.schema import GROUPS, PAPER, RunConfig, TrainConfig
+from curate.config.schema import GROUPS, PAPER, RunConfig, TrainConfig, flag
+from curate.config.share import parse_share
 from curate.errors import Misuse
 
 #: Built-in methods that compute no meta-loss.
@@ -39,6 +41,8 @@ def inapplicable(method: str) -> dict[str, tuple[Any, str]]:
     groups = spec.inapplicable
     if "prior" not in spec.inputs:
         groups = (*groups, (PAPER_PRIOR, "it has no beliefs to begin with"))
+    if "look-alikes" not in spec.inputs:
+        groups = (*groups, (PAPER_SHARE, "its images have no beliefs to share"))
     return _flat(groups)
 
 
@@ -218,6 +222,7 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
         *_contrast(config),
         *_prior(config),
         *_signal(config),
+        *_share(config),
         *_schedule(config.train),
         (
             network.pretext in (None, config.pretext),
@@ -283,14 +288,14 @@ def _contrast(config: ResolvedConfig) -> list[tuple[bool, str]]:
 def _prior(config: ResolvedConfig) -> list[tuple[bool, str]]:
     """Features are looked at by a selector, and where the prior is a selector's."""
     belief, chosen = config.belief, config.selection
-    looks = config.method in SELECTORS or belief.prior in SELECTORS
+    looks = config.method in SELECTORS or belief.prior in SELECTORS or parse_share(belief.share) is not None
     idle = {"encoder": chosen.encoder == "untrained", "nets": chosen.nets == 3, "features": not chosen.features}
     return [
         *(
             (
                 looks or at_default,
                 f"--{name} {getattr(chosen, name)}: says nothing to --method {config.method} by itself; "
-                "add --prior classifier, or leave it out",
+                "add --prior classifier or --share, or leave it out",
             )
             for name, at_default in idle.items()
         ),
@@ -321,6 +326,23 @@ def _signal(config: ResolvedConfig) -> list[tuple[bool, str]]:
     ]
 
 
+def _share(config: ResolvedConfig) -> list[tuple[bool, str]]:
+    """What beliefs that are shared exclude, and what nothing but they can mean."""
+    belief = config.belief
+    alone = parse_share(belief.share) is None
+    return [
+        (
+            alone or not belief.meta_momentum,
+            f"--share {belief.share}: with --meta-momentum {belief.meta_momentum:g} an image coasts on its own visits "
+            "alone; leave one of the two out",
+        ),
+        (
+            not (alone and belief.returns),
+            "--return: what is dropped is believed otherwise only where look-alikes teach it; add --share clusters:64",
+        ),
+    ]
+
+
 def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
     """A rate that follows steps must know how many there are."""
     by_steps = train.schedule != "epoch"
@@ -342,8 +364,7 @@ def _refuse_inapplicable(config: RunConfig) -> None:
     for whom, options in idle.items():
         for name, (value, reason) in options.items():
             if given[name] is not None and given[name] != value:
-                option = name.replace("_", "-")
-                raise Misuse(f"--{option} {given[name]}: says nothing to {whom}: {reason}; leave it out")
+                raise Misuse(f"{flag(name)} {given[name]}: says nothing to {whom}: {reason}; leave it out")
 
 
 def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:

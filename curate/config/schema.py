@@ -22,6 +22,7 @@ from curate.config.catalogue import (
     NETWORKS,
     PAPER_PRIOR,
     PAPER_RULE,
+    PAPER_SHARE,
     PAPER_SIGNAL,
     PRETEXTS,
     SIGNALS,
@@ -35,7 +36,15 @@ from shards.io.regular_files import read_regular
 RUN_FORMAT, RUN_VERSION = "run", 1
 
 
-def option(default: Any, text: str, choices: Collection[str] = (), *, later: bool = False, before: Any = None) -> Any:
+def option(
+    default: Any,
+    text: str,
+    choices: Collection[str] = (),
+    *,
+    later: bool = False,
+    before: Any = None,
+    spelled: str | None = None,
+) -> Any:
     """A configuration field.
 
     Args:
@@ -45,8 +54,9 @@ def option(default: Any, text: str, choices: Collection[str] = (), *, later: boo
         later: it was added after runs had been made without it: at its default it is no part of a run's id. Such an
             option needs a default that every earlier run resolves to, or ``before``.
         before: what every run had that was made without it, where its default is another.
+        spelled: what the command line calls it, where Python keeps that word for itself.
     """
-    metadata = {"help": text, "choices": choices, "later": later}
+    metadata = {"help": text, "choices": choices, "later": later, "spelled": spelled}
     return field(default=default, metadata=metadata if before is None else metadata | {"before": before})
 
 
@@ -169,6 +179,14 @@ class BeliefConfig:
         before="uniform",
     )
     prior_strength: float = option(4.0, "a + b of a prior's Beta, where it is told by a mean.", later=True)
+    share: str = option(
+        "none",
+        "Whose visits an image learns from besides its own: none, clusters:K, or neighbours:N, by features.",
+        later=True,
+    )
+    returns: bool = option(
+        False, "Let dropped images return where what look-alikes teach says so.", later=True, spelled="return"
+    )
     #: Digest of what the file `prior` says of the store, filled in when it is read.
     prior_key: str = field(default="", metadata={"later": True})
 
@@ -283,9 +301,20 @@ GROUPS: dict[str, type] = {
 
 #: Paper mode (docs/method.md): the paper's constants, and every option of ours off; by method in
 #: `curate.config.defaults.paper`.
-PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE, **PAPER_PRIOR}
+PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE, **PAPER_PRIOR, **PAPER_SHARE}
 #: Paper mode fixes this, too; it is no part of `PAPER`, which experiments made before it was an option have recorded.
 PAPER_PIXELS: dict[str, Any] = {"decoder": "pil"}
+
+
+def flag(name: str) -> str:
+    """What the command line calls an option.
+
+    >>> flag("eta_scale"), flag("returns")
+    ('--eta-scale', '--return')
+    """
+    held = [item for kind in (RunConfig, *GROUPS.values()) for item in fields(kind) if item.name == name]
+    spelled = next((item.metadata["spelled"] for item in held if item.metadata.get("spelled")), name)
+    return "--" + str(spelled).replace("_", "-")
 
 
 def from_options(options: dict[str, Any]) -> RunConfig:

@@ -41,6 +41,9 @@ SCHEMA = pa.schema(
     ]
 )
 
+#: One column more where images may return: whether the row was trained on in the epoch, or only judged again.
+LIVE = pa.field("live", pa.bool_(), nullable=False)
+
 FINAL_SCHEMA = SCHEMA.append(pa.field("pruned_epoch", pa.int32()))
 _NAMES = pa.schema([SCHEMA.field("shard"), SCHEMA.field("key")])
 #: The arrays of `Beliefs`.
@@ -81,8 +84,10 @@ def write(
     kept: Mask,
     stamp: Stamp,
     facts: dict[str, float] | None = None,
+    live: Mask | None = None,
 ) -> str:
-    """Publish one partition: the examples that were live when the epoch began, sorted by row.
+    """Publish one partition: the examples that were live when the epoch began, sorted by row; where images may return,
+    all that were judged when it ended.
 
     Args:
         path: `path_of` the run and the epoch.
@@ -92,6 +97,7 @@ def write(
         kept: shape (m,): what the epoch's pruning decided.
         stamp: goes into the footer.
         facts: numbers that a selector found out, for the footer, too.
+        live: shape (m,): who was live when the epoch began; None where all were.
 
     Returns:
         The sha256 of the file, in hex, for the manifest that follows from it.
@@ -115,8 +121,20 @@ def write(
         pa.array(kept),
         _reasons(beliefs.error),
     ]
-    footer = _footer("ledger", stamp) | ({"facts": facts} if facts else {})
-    return table_file.write(path, pa.table(columns, schema=SCHEMA), footer)
+    table = pa.table(columns, schema=SCHEMA)
+    if live is not None:
+        table = table.append_column(LIVE, pa.array(live))
+    footer = (
+        _footer("ledger", stamp) | ({"facts": facts} if facts else {}) | ({} if live is None else {"returns": True})
+    )
+    return table_file.write(path, table, footer)
+
+
+def live_in(table: pa.Table) -> Mask:
+    """Shape (m,): who of a partition was live when its epoch began; all, where it has no column that says so."""
+    if LIVE.name not in table.column_names:
+        return np.ones(len(table), np.bool_)
+    return np.asarray(table[LIVE.name].to_numpy(), np.bool_)
 
 
 def stamp_of(run: Path, epoch: int) -> Stamp:
@@ -150,10 +168,15 @@ def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Ta
 
 
 def groups(run: Path, epoch: int, columns: list[str]) -> Iterator[pa.Table]:
-    """These columns of one partition, a group of rows at a time; raises as `read_epoch`, but for the order of rows."""
+    """These columns of one partition, and ``live`` where it has that, a group of rows at a time; raises as `read_epoch`,
+    but for the order of rows."""
     path = path_of(run, epoch)
-    table_file.footer_of(path, "ledger", VERSION)
-    return table_file.read_groups(path, columns, SCHEMA)
+    return table_file.read_groups(path, [*columns, LIVE.name] if _may_return(path) else columns, SCHEMA)
+
+
+def _may_return(path: Path) -> bool:
+    """Whether a partition is of a run in which images may return, and so says who was live; raises as `read_epoch`."""
+    return bool((table_file.footer_of(path, "ledger", VERSION) or {}).get("returns"))
 
 
 def read(run: Path) -> tuple[pa.Table, list[str]]:
@@ -182,8 +205,8 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
         run: the run directory.
         upto: as it stood after this epoch; None for the last.
 
-    ``pruned_epoch`` is the epoch that pruned it, null for what was never pruned. Goes through all partitions side by
-    side, some rows at a time, and takes of each what no later one has.
+    ``pruned_epoch`` is the epoch that pruned it and from which it did not return, null for what is kept. Goes through
+    all partitions side by side, some rows at a time, and takes of each what no later one has.
 
     Raises:
         CurateError: an epoch is missing, or the partitions contradict each other.
@@ -200,7 +223,7 @@ def final(run: Path, upto: int | None = None) -> pa.Table:
     for epoch in range(begun, last + 1):
         table_file.footer_of(path_of(run, epoch), "ledger", VERSION)
     paths = {epoch: path_of(run, epoch) for epoch in range(begun, last + 1)}
-    return spilled(FINAL_SCHEMA, last_states(paths, SCHEMA))
+    return spilled(FINAL_SCHEMA, last_states(paths, SCHEMA, _may_return(path_of(run, begun))))
 
 
 def write_final(run: Path) -> Path:

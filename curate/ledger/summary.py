@@ -21,7 +21,7 @@ class EpochSummary(TypedDict):
         epoch: its number, from 1.
         domain: of the images, where they are summed by it.
         live: images that were live in it, those that do not decode among them.
-        kept: images that are live after it.
+        kept: images that are live after it, those that returned among them.
         mean: of the expected weights of the live ones; None where there is none.
         undecodable: images that do not decode.
     """
@@ -55,7 +55,7 @@ def by_epoch_and_domain(run: Path, domains: Domains) -> list[EpochSummary]:
     """
     found: list[EpochSummary] = []
     for epoch in ledger.epochs(run):
-        table = ledger.read_epoch(run, epoch, ["row", "mean", "kept", "error"])
+        table = ledger.read_epoch(run, epoch)
         codes = domains.codes[table["row"].to_numpy()]
         for code in np.argsort(domains.names):
             found.append({**_counted([table.filter(pa.array(codes == code))], epoch), "domain": domains.names[code]})
@@ -64,12 +64,14 @@ def by_epoch_and_domain(run: Path, domains: Domains) -> list[EpochSummary]:
 
 def _counted(groups: Iterable[pa.Table], epoch: int) -> EpochSummary:
     """The numbers of an epoch from groups of its rows."""
-    live = kept = decodable = 0
+    rows = live = kept = decodable = 0
     weights = 0.0
     for group in groups:
-        live += len(group)
+        was_live = ledger.live_in(group)
+        rows += len(group)
+        live += int(was_live.sum())
         kept += pc.sum(group["kept"]).as_py() or 0
-        weights += pc.sum(group["mean"]).as_py() or 0.0
+        weights += pc.sum(group["mean"].filter(pa.array(was_live))).as_py() or 0.0
         decodable += group["error"].null_count
     mean = weights / live if live else None
-    return {"epoch": epoch, "live": live, "kept": kept, "mean": mean, "undecodable": live - decodable}
+    return {"epoch": epoch, "live": live, "kept": kept, "mean": mean, "undecodable": rows - decodable}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from curate.config.resolved import ResolvedBelief, ResolvedPrune
-from curate.types import Floats, Mask, Prior
+from curate.types import Counts, Floats, Mask, Prior
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,29 @@ class MethodInputs:
     own: Mask | None = None
     distances: Floats | None = None
     decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Images that look alike, told by the cluster that each of n images is in.
+
+    Args:
+        cluster: shape (n,), int32, in [0, count).
+        count: of clusters.
+    """
+
+    cluster: Counts
+    count: int
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Images that look alike, told by the N images that are nearest to each of n: shape (n, N), int32."""
+
+    nearest: Counts
+
+
+LookAlikes = Clusters | Nearest
 
 
 class Summary(NamedTuple):
@@ -105,6 +128,14 @@ class Informed(Method, Protocol):
 
     def take_up(self, weights: Summary) -> None:
         """Start from these weights of all rows, as the ledger holds them."""
+
+
+class Sharing(Method, Protocol):
+    """A method whose visits to an image teach the images that look like it; it names ``look-alikes`` among its
+    inputs."""
+
+    def share(self, among: LookAlikes) -> None:
+        """Let these teach one another from now on; before the first epoch, and before a checkpoint is taken up."""
 
 
 class FixedWeights:

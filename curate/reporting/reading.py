@@ -30,7 +30,7 @@ class Epoch:
 
     Args:
         live: images when it began.
-        kept: of them, after it.
+        kept: after it, those that returned among them.
         mean: of E[w], or of the scores, over the live; None of no image.
     """
 
@@ -148,8 +148,9 @@ def read(run: Path) -> Reading:
 
 
 def _epoch(run: Path, number: int) -> Epoch:
-    table = ledger.read_epoch(run, number, ["mean", "kept"])
-    return Epoch(number, len(table), pc.sum(table["kept"]).as_py() or 0, pc.mean(table["mean"]).as_py())
+    table = ledger.read_epoch(run, number)
+    live, kept = ledger.live_in(table), pc.sum(table["kept"]).as_py() or 0
+    return Epoch(number, int(live.sum()), kept, pc.mean(table["mean"].filter(pa.array(live))).as_py())
 
 
 def _judged(run: Path, epochs: list[Epoch]) -> Judged:

@@ -1,4 +1,5 @@
-"""The nearest of a few target vectors to each of many others: an HNSW index over the target, held against brute force.
+"""The nearest of a few target vectors to each of many others, and the nearest of all to each of them: an HNSW index,
+held against brute force.
 
 The only place that imports nmslib, and that knows what it does not say: it prints on import, takes NaN without a word,
 draws its levels from a generator a thread (a fresh thread a build makes every build alike), and its `l2` is a squared
@@ -44,6 +45,36 @@ def build(target: Floats) -> Neighbours:
         CurateError: a vector is not finite.
     """
     _refuse_infinite(target, "target")
+    return _built(target)
+
+
+def of_each(vectors: npt.NDArray[np.floating[Any]], count: int) -> npt.NDArray[np.int64]:
+    """The ``count`` nearest others of each vector, by the angle between standardised vectors, nearest first.
+
+    Args:
+        vectors: shape (n, d), any float type, n > count.
+
+    Returns:
+        Shape (n, count). Where the index finds fewer, the last found stands in for the rest.
+
+    Raises:
+        CurateError: a vector is not finite.
+    """
+    _refuse_infinite(vectors, "store")
+    wide = vectors.astype(np.float32)
+    wide -= wide.mean(0)
+    wide /= wide.std(0) + np.float32(1e-6)
+    # Of unit length, for which the nearest by distance is the nearest by angle.
+    wide /= np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
+    answers = _built(wide).index.knnQueryBatch(wide, k=count + 1, num_threads=1)
+    found = np.empty((len(wide), count), np.int64)
+    for row, (places, _) in enumerate(answers):
+        others = places[places != row][:count]
+        found[row] = np.pad(others, (0, count - len(others)), "edge") if len(others) else row
+    return found
+
+
+def _built(target: Floats) -> Neighbours:
     nmslib = _nmslib()
     index = nmslib.init(method="hnsw", space="l2", data_type=nmslib.DataType.DENSE_VECTOR)
     index.addDataPointBatch(np.ascontiguousarray(target))
@@ -97,7 +128,7 @@ def _squared(left: Floats, right: Floats) -> Reals:
     return np.asarray(np.square(left - right, dtype=np.float64).sum(1))
 
 
-def _refuse_infinite(vectors: Floats, of: str) -> None:
+def _refuse_infinite(vectors: npt.NDArray[np.floating[Any]], of: str) -> None:
     sound = np.isfinite(vectors).all(1)
     if not sound.all():
         place = int(np.argmin(sound))

@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from curate.config.catalogue import SELECTORS
+from curate.config.resolved import ResolvedConfig
+from curate.config.share import parse_share
 from curate.errors import CurateError, NothingLeft
 from curate.ledger import facts, ledger, manifest, pruner
 from curate.methods.base import Informed, Summary
@@ -39,16 +41,16 @@ LARGE = 100_000
 
 
 def named(job: Job) -> Job:
-    """The job, its configuration with the key that stands for the prior in the run's id.
+    """The job, its configuration with the keys that stand for the prior, and for features, in the run's id.
 
     Raises:
         CurateError, Misuse: the encoder or the file cannot be used.
     """
     config, of_features, of_file = job.config, "", ""
-    if config.belief.prior in SELECTORS:
+    if _looks(config):
         source = scored.source_of(config, job.index)
         of_features = f"{source.name}-{source.key}"
-    elif config.belief.prior != "uniform":
+    if config.belief.prior not in (*SELECTORS, "uniform"):
         of_file = _digest(_given(job))
     # Of a run.json that is repeated with another prior, the keys of its own may be here still.
     chosen, belief = replace(config.selection, encoder_key=of_features), replace(config.belief, prior_key=of_file)
@@ -86,12 +88,12 @@ def in_words(job: Job, out: Path) -> str:
 
 
 def seconds_before(job: Job, out: Path) -> float:
-    """Seconds that epoch 0 will take for features, by one batch of them; 0 where they are there already.
+    """Seconds that features will take before epoch 1, by one batch of them; 0 where they are there already.
 
     Raises:
         As `begin`.
     """
-    if job.config.belief.prior not in SELECTORS:
+    if not _looks(job.config):
         return 0.0
     source = scored.source_of(job.config, job.index)
     places = scored.places_of(job.config, job.index, out)
@@ -139,6 +141,11 @@ def few_left(job: Job) -> str:
     )
 
 
+def _looks(config: ResolvedConfig) -> bool:
+    """Whether features are looked at: by the prior, or to find look-alikes."""
+    return config.belief.prior in SELECTORS or parse_share(config.belief.share) is not None
+
+
 def _prior(job: Job, places: Sequence[Path], progress: Progress) -> tuple[Prior, Codes, Facts]:
     """What is known of all rows, which of them do not decode as far as was seen, and what was found out besides.
 
@@ -180,9 +187,9 @@ def _write(job: Job, out: Path, run_id: str, weights: Summary, error: Codes, fac
     kept = usable | reshard.kept_undecodable(config, error)
     stamp = Stamp(run_id, config.method, 0, config.seed, lam, rho, config.belief.eta)
     names = job.index.table.select(["shard", "key"])
-    digest = ledger.write(
-        ledger.path_of(out, 0), beliefs, pruner.below(beliefs, lam), names, kept, stamp, facts or None
-    )
+    live = np.ones(n, np.bool_) if config.belief.returns else None
+    below = pruner.below(beliefs, lam)
+    digest = ledger.write(ledger.path_of(out, 0), beliefs, below, names, kept, stamp, facts or None, live)
     _refuse_too_few(job, usable, error)
     rows = np.flatnonzero(kept).astype(np.int64)
     origin = manifest.Origin(pruner.rule_in_words(beliefs, lam, rho), n, digest, stamp)

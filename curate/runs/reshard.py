@@ -61,7 +61,8 @@ def _generations(out: Path) -> dict[int, Path]:
 def take_up(job: Job, out: Path, generation: int) -> None:
     """Read on from a generation of an earlier call, and remove what came after it.
 
-    The store holds everything: it is read where there is no generation (0), or none any more.
+    The store holds everything: it is read where there is no such generation: before the first (0), and where images
+    have returned that the last one lacked.
     """
     for number, path in _generations(out).items():
         if number > generation:
@@ -74,9 +75,14 @@ def take_up(job: Job, out: Path, generation: int) -> None:
 def advance(job: Job, out: Path, epoch: int, progress: Progress) -> int:
     """Rewrite the shards after an epoch if the policy says so, and read on from them. Returns the generation in use.
 
-    A disk that is too small is no reason to stop: the shards at hand hold everything.
+    Where images have returned that the shards at hand lack, the store is read again, under the next number. A disk that
+    is too small is no reason to stop: what is at hand holds everything.
     """
-    held, kept = len(job.images.view.rows), int(job.examples.kept.sum())
+    kept = int(job.examples.kept.sum())
+    if np.count_nonzero(job.examples.kept[job.images.view.rows]) < kept:
+        job.images.view = ShardView.whole(job.index)
+        job.generation += 1
+    held = len(job.images.view.rows)
     policy = job.config.machine.rewrite
     wanted = {"auto": kept < (1 - REWRITE_ABOVE) * held, "always": kept < held, "end": False}[policy]
     if not wanted or epoch == job.config.train.epochs:

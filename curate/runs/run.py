@@ -22,7 +22,7 @@ from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics
 from curate.progress import NullProgress, Progress
-from curate.runs import checkpoint, prior, reshard
+from curate.runs import checkpoint, look_alikes, prior, reshard
 from curate.runs.epoch import fewest_kept, numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
@@ -89,6 +89,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None) -> RunSu
 def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> RunSummary:
     job = prior.named(prepare(continued(config, out), out))
     run_id = claim(job, out, progress)
+    look_alikes.begin(job, out, progress)
     done = resume(job, out, progress)
     last, informed = job.config.train.epochs, job.config.belief.prior != "uniform"
     for note in job.notes:
@@ -129,29 +130,34 @@ def one_epoch(job: Job, out: Path, run_id: str, epoch: int, progress: Progress) 
         As `run`.
     """
     config, examples = job.config, job.examples
-    live = np.flatnonzero(examples.kept).astype(np.int64)
-    progress.epoch(epoch, len(live), len(job.index))
+    progress.epoch(epoch, int(examples.kept.sum()), len(job.index))
     totals, seconds = train_on(job, out, trainable(examples), epoch, progress)
-    beliefs = beliefs_of(job, live)
+    judged = _judged(job)
+    beliefs, live = beliefs_of(job, judged), examples.kept[judged]
     lam, rho = config.prune.lam, config.prune.rho
     stamp = Stamp(run_id, config.method, epoch, config.seed, lam, rho, config.belief.eta)
     with _timed(seconds, "prune"):
-        kept, below = _judge(job, beliefs, epoch), pruner.below(beliefs, lam)
+        kept, below = _judge(job, beliefs, live, epoch), pruner.below(beliefs, lam)
     with _timed(seconds, "ledger"):
-        digest = ledger.write(ledger.path_of(out, epoch), beliefs, below, _names(job, live), kept, stamp)
+        trained = live if config.belief.returns else None
+        digest = ledger.write(
+            ledger.path_of(out, epoch), beliefs, below, _names(job, judged), kept, stamp, live=trained
+        )
     _refuse_too_few(job, out, kept & pruner.decodable(beliefs), epoch)
     with _timed(seconds, "prune"):
-        examples.kept[live[~kept]] = False
+        examples.kept[judged] = kept
         rule = pruner.rule_in_words(beliefs, lam, rho) if job.state.method.prunes else "drop none for its weight"
-        origin = manifest.Origin(rule, len(live), digest, stamp)
-        manifest.write(manifest.path_of(out, epoch), _names(job, live[kept]), live[kept], origin)
+        origin = manifest.Origin(rule, len(judged), digest, stamp)
+        manifest.write(manifest.path_of(out, epoch), _names(job, judged[kept]), judged[kept], origin)
     with _timed(seconds, "rewrite"):
         generation = reshard.advance(job, out, epoch, progress)
     with _timed(seconds, "checkpoint"):
         checkpoint.save(out, epoch, job.setup.network, job.state, examples)
     numbers = numbers_of(job, totals, epoch, seconds)
-    numbers |= {"mean_belief": float(beliefs.mean.mean(dtype=np.float64))}
-    report = EpochReport(epoch, totals.images, int(kept.sum()), int((~kept).sum()), numbers, seconds)
+    numbers |= {"mean_belief": float(beliefs.mean[live].mean(dtype=np.float64))}
+    if config.belief.returns:
+        numbers |= {"returned": int((kept & ~live).sum())}
+    report = EpochReport(epoch, totals.images, int(kept.sum()), int((live & ~kept).sum()), numbers, seconds)
     append_metrics(out / METRICS, report)
     checkpoint.finish(out, epoch, job.state, generation)
     reshard.drop_superseded(job, out, generation)
@@ -165,12 +171,22 @@ def beliefs_of(job: Job, rows: Ints) -> Beliefs:
     return Beliefs(rows, mean, visits, job.examples.error[rows], a, b)
 
 
-def _judge(job: Job, beliefs: Beliefs, epoch: int) -> Mask:
+def _judged(job: Job) -> Ints:
+    """Who is judged when an epoch ends: what was live in it; where images may return, also what was dropped for its
+    weight before."""
+    examples = job.examples
+    again = examples.error == 0 if job.config.belief.returns else np.zeros_like(examples.kept)
+    return np.flatnonzero(examples.kept | again).astype(np.int64)
+
+
+def _judge(job: Job, beliefs: Beliefs, live: Mask, epoch: int) -> Mask:
     """Who is in the epoch's manifest: judged by the pruner after the warm-up, where the method prunes at all; the
     undecodable by their own option."""
-    config, kept = job.config, pruner.decodable(beliefs)
+    config, kept = job.config, live & pruner.decodable(beliefs)
     if job.state.method.prunes and epoch > config.belief.warmup:
-        kept = pruner.keep(beliefs, config.prune.lam, config.prune.rho)
+        # What its prior dropped was never visited; where it may return, it is judged all the same.
+        known = config.belief.returns and config.belief.prior != "uniform"
+        kept = pruner.keep(pruner.informed(beliefs) if known else beliefs, config.prune.lam, config.prune.rho)
     return kept | reshard.kept_undecodable(config, beliefs.error)
 
 
