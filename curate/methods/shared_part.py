@@ -2,7 +2,7 @@
 
 log a of an image is its own part and a shared one. A visit that would move both by v moves the own part by `OWN` v and
 gives `SHARED` v to the look-alikes, in equal parts, so that an epoch moves an image by .3 of its own signal and by the
-mean signal of those like it (docs/method.md section 11). Everything is gathers and scatters of the batch's rows.
+mean signal of those like it (docs/method.md section 10). Everything is gathers and scatters of the batch's rows.
 """
 
 from __future__ import annotations

@@ -325,3 +325,26 @@ def test_distances_that_cannot_be_this_runs_are_refused(tmp_path, rows, squared,
     table_file.write(tmp_path / "d.parquet", table, FOOTER | footer)
     with pytest.raises(CurateError, match=rf"d\.parquet: ({message}).*; remove the file so that it is measured again$"):
         target_distances.load(tmp_path / "d.parquet", np.array([0, 2]), 3, {})
+
+
+def test_the_nearest_of_each_are_those_by_brute_force():
+    """By the angle between standardised vectors, nearest first, never the vector itself; hardly one is missed."""
+    draws = np.random.default_rng(3)
+    vectors = (draws.normal(size=(500, 12)) * draws.uniform(0.1, 10, 12) + 4).astype(np.float16)
+    found = nearest_neighbours.of_each(vectors, 7)
+    wide = vectors.astype(np.float64)
+    wide = (wide - wide.mean(0)) / wide.std(0)
+    wide /= np.linalg.norm(wide, axis=1, keepdims=True)
+    cosines = wide @ wide.T
+    np.fill_diagonal(cosines, -2)
+    assert (found == np.argsort(-cosines, 1)[:, :7]).mean() > 0.99
+    assert not (found == np.arange(500)[:, None]).any()
+
+
+def test_copies_are_neighbours_of_one_another():
+    """Where the index cannot tell a vector from its copies, they are its neighbours; places are filled."""
+    vectors = np.repeat(np.random.default_rng(4).normal(size=(3, 5)), 4, 0).astype(np.float32)
+    found = nearest_neighbours.of_each(vectors, 3)
+    assert found.shape == (12, 3)
+    assert (found // 4 == np.arange(12)[:, None] // 4).all()
+    assert not (found == np.arange(12)[:, None]).any()
