@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from curate.config.schema import BeliefConfig
 from curate.methods import beta
@@ -145,3 +146,26 @@ def test_memory(among, more):
     stored = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in held if isinstance(x, torch.Tensor)}
     of_clusters = K * 3 * 8
     assert sum(stored.values()) <= (20 + 4 + more) * N + of_clusters
+
+
+class Reads(TorchDispatchMode):
+    """Counts what would wait for a device: reads of a value, and indices of a mask."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("among", [clusters(), nearest()], ids=["clusters", "neighbours"])
+def test_a_step_waits_for_nothing(among):
+    """Nor does it look at more rows than those of the batch, their look-alikes and the clusters."""
+    method = fresh(among, torch.float32)
+    rows = torch.arange(N)
+    method.begin_epoch(rows, torch.zeros_like(rows), 1)
+    with Reads() as reads:
+        method.update(rows[:7], torch.ones(7), 0)
+        method.weights(rows[7:14])
+    assert reads.count == 0
