@@ -73,8 +73,6 @@ class Bdw:
         """
         if self.config.meta_momentum:
             self._coast(rows, visit)
-        if self.shared is not None:
-            self.shared.begin_epoch(rows)
         draws = generator(self.seed, "beta", epoch)
         # In parts, so that the float64 of a draw takes no memory that grows with the store.
         for part in torch.split(rows, DRAWN_AT_ONCE):

@@ -28,9 +28,6 @@ class SharedPart(Protocol):
 
     logs: Tensor
 
-    def begin_epoch(self, rows: Tensor) -> None:
-        """Take note of who is trained on in this epoch, shape (m,)."""
-
     def of(self, rows: Tensor) -> Tensor:
         """The shared part of each of ``rows``: shape (k, 2)."""
 
@@ -39,8 +36,9 @@ class SharedPart(Protocol):
 
 
 class OfClusters:
-    """A part a cluster, which all its images have. A visit is worth 1/m of its move, m the images of the cluster that
-    the epoch trains on: they teach, and together they move it by the mean of their moves.
+    """A part a cluster, which all its images have; each gets 1/m of a move, m the images of the cluster.
+
+    An image that is dropped still counts: a cluster of which few are left moves little.
 
     Args:
         among: n images.
@@ -51,21 +49,16 @@ class OfClusters:
         self.cluster = torch.from_numpy(among.cluster).to(like.device)
         # Sums of thousands of small moves: in float64, for there are few clusters.
         self.logs = torch.zeros((among.count, 2), dtype=torch.float64, device=like.device)
-        self.taught_by = torch.ones((among.count, 1), dtype=torch.float64, device=like.device)
-
-    def begin_epoch(self, rows: Tensor) -> None:
-        """Count the images of each cluster among ``rows``."""
-        counts = torch.bincount(self.cluster[rows], minlength=len(self.logs))
-        self.taught_by = counts.clamp(min=1).double()[:, None]
+        self.size = torch.bincount(self.cluster, minlength=among.count).double()[:, None]
 
     def of(self, rows: Tensor) -> Tensor:
         """The part of each row's cluster, float64."""
         return self.logs[self.cluster[rows]]
 
     def teach(self, rows: Tensor, moves: Tensor) -> None:
-        """Add the moves to the clusters of their rows, each over the images that teach it."""
+        """Add the moves to the clusters of their rows, each over its images."""
         at = self.cluster[rows]
-        self.logs.index_add_(0, at, moves.double() / self.taught_by[at])
+        self.logs.index_add_(0, at, moves.double() / self.size[at])
         self.logs.clamp_(beta.LOWEST, beta.HIGHEST)
 
 
@@ -80,9 +73,6 @@ class OfNeighbours:
     def __init__(self, nearest: Tensor, like: Tensor) -> None:
         self.nearest = nearest.to(like.device)
         self.logs = torch.zeros_like(like)
-
-    def begin_epoch(self, rows: Tensor) -> None:
-        """Nothing depends on who is trained on."""
 
     def of(self, rows: Tensor) -> Tensor:
         """What the neighbours' visits have taught each row."""

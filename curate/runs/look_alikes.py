@@ -61,11 +61,11 @@ def _identity(job: Job) -> dict[str, Any]:
 
 def _places(store: Features, share: Share, n: int, seed: int) -> Counts:
     """Shape (n, 1): the cluster of each row; or shape (n, N): its nearest. What has no features, and so is never
-    trained on, is in the last cluster, and its own neighbour."""
+    trained on, is in a cluster of its own kind, the last, and its own neighbour."""
     if share.kind == "clusters":
         from curate.selection.clusters import clusters  # only here is scikit-learn needed
 
-        found = np.full((n, 1), share.count - 1, np.int32)
+        found = np.full((n, 1), share.count, np.int32)
         found[store.rows, 0] = clusters(store.values, share.count, seed)
         return found
     if len(store.rows) <= share.count:
@@ -95,14 +95,13 @@ def _load(path: Path, n: int, share: Share, record: dict[str, Any]) -> LookAlike
         column = table_file.read(path, ["alike"])["alike"].combine_chunks()
     except (Unfinished, UnknownFormat) as error:
         raise _unusable(path, "is damaged, or of a later release") from error
-    width = 1 if share.kind == "clusters" else share.count
-    most = share.count if share.kind == "clusters" else n
+    width, most = (1, share.count + 1) if share.kind == "clusters" else (share.count, n)
     if footer.get("of") != record or len(column) != n or column.type != pa.list_(pa.int32(), width):
         raise _unusable(path, "was found for another run")
     places = column.flatten().to_numpy().reshape(n, width)
     if places.size and not 0 <= places.min() <= places.max() < most:
         raise _unusable(path, f"names place {places.min()} or {places.max()} of {most}")
-    return Clusters(places[:, 0].copy(), share.count) if share.kind == "clusters" else Nearest(places.copy())
+    return Clusters(places[:, 0].copy(), most) if share.kind == "clusters" else Nearest(places.copy())
 
 
 def _unusable(path: Path, what: str) -> CurateError:

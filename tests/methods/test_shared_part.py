@@ -68,7 +68,6 @@ class Loop:
             logs = torch.tensor([self.belief(i) for i in rows], dtype=torch.float64)
             drawn = beta.draw(logs[:, 0], logs[:, 1], generator(3, "beta", given))
             self.slope = dict(zip(rows, zip(drawn.by_log_a.tolist(), drawn.by_log_b.tolist())))
-            self.live = rows
             return
         for i, h in zip(rows, given.tolist()):
             for j in (0, 1):
@@ -76,8 +75,7 @@ class Loop:
                 self.own[i, j] += 0.3 * move
                 if isinstance(self.among, Clusters):
                     mine = self.among.cluster[i]
-                    teachers = sum(1 for other in self.live if self.among.cluster[other] == mine)
-                    self.shared[mine, j] += move / teachers
+                    self.shared[mine, j] += move / sum(1 for other in range(N) if self.among.cluster[other] == mine)
                 else:
                     for other in self.among.nearest[i]:
                         self.shared[other, j] += move / 5
