@@ -206,3 +206,11 @@ def test_what_cannot_be_meant(data, tmp_path, changes, message):
     asked = {name: value for name, value in asked.items() if not (changes.get("method") == "dw" and name == "lam")}
     with pytest.raises(Misuse, match=message):
         toyset.run_on(data, tmp_path / "run", **asked)
+
+
+def test_the_command_line_calls_it_return():
+    """Python keeps the word for itself; files and Python say ``returns``."""
+    from curate.cli.run import run
+
+    flags = {parameter.name: (parameter.opts, parameter.secondary_opts) for parameter in run.params}
+    assert flags["returns"] == (["--return"], ["--no-return"])
