@@ -107,6 +107,8 @@ def test_paper_mode_switches_every_option_of_ours_off():
         "warmup": 0,
         "prior": "uniform",
         "prior_strength": 4.0,
+        "share": "none",
+        "returns": False,
         "prior_key": "",
     }
 
