@@ -78,8 +78,9 @@ FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")
 
 
 def _shared(family: str) -> set[str]:
-    """What all members of a family may use: its registry, its base, and the Beta distribution of the methods."""
-    return {family, f"{family}.base", f"{family}.beta"}
+    """What all members of a family may use: its registry, its base, and of the methods the Beta distribution and what
+    look-alikes believe together, which are no members."""
+    return {family, f"{family}.base", f"{family}.beta", f"{family}.shared_part"}
 
 
 def modules() -> dict[str, Path]:
