@@ -168,8 +168,10 @@ def read_epoch(run: Path, epoch: int, columns: list[str] | None = None) -> pa.Ta
 
 
 def groups(run: Path, epoch: int, columns: list[str]) -> Iterator[pa.Table]:
-    """These columns of one partition, and ``live`` where it has that, a group of rows at a time; raises as `read_epoch`,
-    but for the order of rows."""
+    """These columns of one partition, and ``live`` where it has that, a group of rows at a time.
+
+    Raises as `read_epoch`, but for the order of rows.
+    """
     path = path_of(run, epoch)
     return table_file.read_groups(path, [*columns, LIVE.name] if _may_return(path) else columns, SCHEMA)
 
