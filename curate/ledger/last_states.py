@@ -14,9 +14,9 @@ from curate.types import Ints
 
 
 def last_states(paths: dict[int, Path], schema: pa.Schema, may_return: bool = False) -> Iterator[pa.RecordBatch]:
-    """Rows with the columns of ``schema`` and ``pruned_epoch``, sorted by row: int32, the first epoch from which on none
-    kept the row, null for what is still live.
+    """Rows with the columns of ``schema`` and ``pruned_epoch``, sorted by row.
 
+    ``pruned_epoch`` is int32: the first epoch from which on none kept the row, null for what is still live.
     Goes through the groups of the first partition; of every later one it reads the rows up to there.
 
     Args:
