@@ -22,7 +22,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
     "curate": (
         {"errors", "types", "rng", "console"},
         {"config", "progress", "ledger", "stats"},
-        *({"data"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
+        *({"data"}, {"duplicates"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
         *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}, {"__main__"}),
     ),
 }
@@ -42,6 +42,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "pyarrow": (
         *("shards.*", "curate.ledger.*", "curate.data.target", "curate.data.subset", "curate.selection.*"),
         *("curate.runs.*", "curate.experiments.*", "curate.reporting.*", "curate.api"),
+        "curate.duplicates.*",
     ),
     "xxhash": ("shards.*",),
     "msgspec": ("shards.io.json_files", "curate.evaluation.*", "curate.experiments.*", "curate.reporting.verdicts"),
@@ -50,10 +51,14 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "fsspec": ("shards.io.remote",),
     "PIL": (
         *("shards.io.images", "curate.data.decode", "curate.data.jpeg", "curate.data.contact_sheet"),
+        "curate.duplicates.*",
         *("curate.reporting.galleries", "curate.experiments.*"),
     ),
     "simplejpeg": ("curate.data.jpeg",),
-    "scipy": ("curate.ledger.pruner", "curate.stats.*", "curate.selection.*", "curate.experiments.*"),
+    "scipy": (
+        *("curate.ledger.pruner", "curate.duplicates.*", "curate.stats.*", "curate.selection.*"),
+        "curate.experiments.*",
+    ),
     "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
     "threadpoolctl": ("curate.experiments.*", "curate.runs.threads"),
