@@ -1,8 +1,8 @@
 """Groups of items that are alike, each around a representative.
 
-Every member lies within the distance of its group's representative, not merely of another member: a chain of small steps
-(frames of a film) joins nothing whose ends are unlike. Which item represents is the caller's rank, and nothing else, so
-the groups do not depend on the order in which pairs were found.
+Every member lies within the distance of its group's representative, not merely of another member: a chain of small
+steps (frames of a film) joins nothing whose ends are unlike. Which item represents is the caller's rank, and nothing
+else, so the groups do not depend on the order in which pairs were found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from curate.duplicates.sorted_pairs import Gathered, Pairs
+from curate.duplicates.sorted_pairs import Pairs, gathering
 from curate.types import Ints
 
 
@@ -32,12 +32,12 @@ def group(n: int, pairs: Iterable[Pairs], order: Ints, within: float) -> Ints:
     """
     by_rank = np.empty(n, np.int64)
     by_rank[order] = np.arange(n)
-    gathered = Gathered(n)
-    for left, right, distance in pairs:
-        near = distance <= within
-        one, other = order[left[near]], order[right[near]]
-        gathered.add(np.minimum(one, other), np.maximum(one, other))
-    return np.asarray(by_rank[_covered(n, gathered.read())[order]])
+    with gathering(n) as gathered:
+        for left, right, distance in pairs:
+            near = distance <= within
+            one, other = order[left[near]], order[right[near]]
+            gathered.add(np.minimum(one, other), np.maximum(one, other))
+        return np.asarray(by_rank[_covered(n, gathered.read())[order]])
 
 
 def _covered(n: int, chunks: Iterator[tuple[Ints, Ints]]) -> Ints:
@@ -62,8 +62,8 @@ def _covered(n: int, chunks: Iterator[tuple[Ints, Ints]]) -> Ints:
 def distinct(*values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], order: Ints) -> tuple[Ints, Ints]:
     """One item of each kind, so that copies of one are compared once: 20,000 of them would make 200 million pairs.
 
-    Items of equal values have the same neighbours and are each other's, so groups of these, spread again by ``inverse``,
-    are the groups of all.
+    Items of equal values have the same neighbours and are each other's, so groups of these, spread again by
+    ``inverse``, are the groups of all.
 
     Args:
         values: arrays of shape (n,), compared item by item.

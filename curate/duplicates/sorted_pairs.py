@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from curate.types import Floats, Ints
 
 #: Hamming distances of 64 bits, or cosine distances.
 Distances = npt.NDArray[np.uint8] | Floats
-#: Left items of a range, a power of two, and bytes of it that stay in memory.
-_RANGE_BITS, _IN_MEMORY = 18, 1 << 24
+#: Left items of a range and the number of ranges, as powers of two; bytes of a range that stay in memory.
+_RANGE_BITS, _MOST_RANGES_BITS, _IN_MEMORY = 18, 6, 1 << 24
 #: Pairs of a chunk that is given back.
 CHUNK = 1 << 20
 #: Items that a pair can name: two places share 64 bits.
@@ -39,37 +40,40 @@ class Pairs(NamedTuple):
 
 
 class Gathered:
-    """Pairs of ``n`` items without their distances, to be read once in the order of (left, right), each once.
+    """Pairs without their distances, to be read once in the order of (left, right), each once; see `gathering`."""
 
-    Args:
-        n: at most `MOST_ITEMS`.
-    """
-
-    def __init__(self, n: int) -> None:
-        assert n <= MOST_ITEMS
-        self.files: list[IO[bytes]] = [
-            tempfile.SpooledTemporaryFile(_IN_MEMORY) for _ in range(max(1, -(-n >> _RANGE_BITS)))
-        ]
+    def __init__(self, files: list[IO[bytes]], bits: int) -> None:
+        self.files, self.bits = files, bits
 
     def add(self, left: Ints, right: Ints) -> None:
         """Take in pairs of shape (k,), left < right, in any order, some perhaps there already."""
         codes = left.astype(np.uint64) << np.uint64(32) | right.astype(np.uint64)
-        if len(self.files) == 1:
-            self.files[0].write(codes.tobytes())
-            return
-        part = left >> _RANGE_BITS
+        part = left >> self.bits
         order = np.argsort(part, kind="stable")
         numbers, starts = np.unique(part[order], return_index=True)
         for number, piece in zip(numbers.tolist(), np.split(codes[order], starts[1:])):
             self.files[number].write(piece.tobytes())
 
     def read(self) -> Iterator[tuple[Ints, Ints]]:
-        """Left and right, sorted by (left, right), in chunks of at most `CHUNK`; what was read is gone."""
+        """Left and right, sorted by (left, right), in chunks of at most `CHUNK`."""
         for file in self.files:
             file.seek(0)
             codes = np.unique(np.frombuffer(file.read(), np.uint64))
-            file.close()
             for at in range(0, len(codes), CHUNK):
                 chunk = codes[at : at + CHUNK]
                 left, right = chunk >> np.uint64(32), chunk & np.uint64(0xFFFFFFFF)
                 yield left.astype(np.int64), right.astype(np.int64)
+
+
+@contextmanager
+def gathering(n: int) -> Iterator[Gathered]:
+    """A place for pairs of ``n`` items, at most `MOST_ITEMS`; what is too much for memory lies in files without a name.
+
+    Raises:
+        OSError: the disk of temporary files is full.
+    """
+    assert n <= MOST_ITEMS
+    bits = max(_RANGE_BITS, n.bit_length() - _MOST_RANGES_BITS)
+    with ExitStack() as stack:
+        files = [tempfile.SpooledTemporaryFile(_IN_MEMORY) for _ in range((n >> bits) + 1)]  # noqa: SIM115
+        yield Gathered([stack.enter_context(file) for file in files], bits)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from curate.duplicates import sorted_pairs
 from curate.duplicates.groups import distinct, group
-from curate.duplicates.sorted_pairs import Gathered, Pairs
+from curate.duplicates.sorted_pairs import Pairs, gathering
 
 
 def pairs_of(edges: dict[tuple[int, int], float], dtype: type = np.uint8) -> Pairs:
@@ -65,10 +65,11 @@ def test_pairs_come_back_sorted_from_many_ranges(monkeypatch: pytest.MonkeyPatch
     rng = np.random.default_rng(0)
     left = rng.integers(0, 50, 300)
     right = left + 1 + rng.integers(0, 50, 300)
-    gathered = Gathered(101)
-    for at in range(0, 300, 40):
-        gathered.add(left[at : at + 40], right[at : at + 40])
-    chunks = list(gathered.read())
+    with gathering(101) as gathered:
+        for at in range(0, 300, 40):
+            gathered.add(left[at : at + 40], right[at : at + 40])
+        assert len(gathered.files) == 13
+        chunks = list(gathered.read())
     assert max(len(a) for a, _ in chunks) <= 7
     assert [(int(a), int(b)) for one, other in chunks for a, b in zip(one, other)] == sorted({*zip(left, right)})
 
