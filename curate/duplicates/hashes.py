@@ -26,9 +26,9 @@ Thumbnails = npt.NDArray[np.uint8]
 SIDE, KEPT = 32, 8
 #: Bytes of a digest.
 DIGEST = 16
-#: Where half of the frequencies lie nearer to their median than this (in grey levels of 255, of a DCT that keeps lengths), the
-#: bits tell noise: of images of one colour, and of textures whose only frequencies are higher. Of 1,150 textures of DTD
-#: 45 are such; they make 106 of the 129 pairs within 8 bits, hardly one of them of like images.
+#: Where half of the frequencies lie nearer to their median than this (in grey levels of 255, of a DCT that keeps
+#: lengths), the bits tell noise: of images of one colour, and of textures whose only frequencies are higher. Of 1,150
+#: textures of DTD 45 are such; they make 106 of the 129 pairs within 8 bits, hardly one of them of like images.
 FLAT = 1.0
 _MIRRORED = np.where(np.arange(KEPT) % 2, -1.0, 1.0)
 
