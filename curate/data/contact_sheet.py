@@ -65,7 +65,7 @@ def contact_sheet(
     pen.text((_GAP, _GAP), title, INK, ImageFont.load_default(_LINE - 3))
     for place, picture in enumerate(small_images(index, rows, side)):
         left, above = _GAP + place % columns * step[0], top + place // columns * step[1]
-        _put(sheet, picture or Image.new("RGB", (side, side), GREY), left, above, side)
+        put(sheet, picture or Image.new("RGB", (side, side), GREY), left, above, side)
         if scores is not None:
             middle = left + side // 2, above + side
             pen.text(middle, f"{scores[place]:.2f}", INK, ImageFont.load_default(_LINE - 4), anchor="ma")
@@ -87,7 +87,7 @@ def small_images(index: Index, rows: Ints, side: int) -> list[Image.Image | None
         ShardsChanged: a shard is gone, or shorter than its index says.
     """
     once, places = np.unique(rows, return_inverse=True)  # rising: a shard that cannot seek is read through once
-    found = [_small(body, side) for body in stream.images(index, once)]
+    found = [small(body, side) for body in stream.images(index, once)]
     return [found[place] for place in places.tolist()]
 
 
@@ -102,7 +102,7 @@ def spread(ranked: Ints, count: int) -> Ints:
     return np.asarray(ranked[np.linspace(0, len(ranked) - 1, count).astype(np.int64)])
 
 
-def _small(body: bytes, side: int) -> Image.Image | None:
+def small(body: bytes, side: int) -> Image.Image | None:
     try:
         picture = decode(body)
     except ImageError:
@@ -114,7 +114,7 @@ def _small(body: bytes, side: int) -> Image.Image | None:
     return picture
 
 
-def _put(sheet: Image.Image, picture: Image.Image, left: int, above: int, side: int) -> None:
+def put(sheet: Image.Image, picture: Image.Image, left: int, above: int, side: int) -> None:
     """Paste into the middle of a tile; a tiny image is enlarged by a whole factor, so that it stays sharp."""
     factor = max(1, side // max(picture.size))
     if factor > 1:
