@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from curate.api import (
         advise,
+        audit,
         compare,
         compare_baselines,
         configuration,
+        dedup,
         demo,
         dry_run,
         evaluate,
@@ -49,9 +51,11 @@ __all__ = [
     "Misuse",
     "Run",
     "advise",
+    "audit",
     "compare",
     "compare_baselines",
     "configuration",
+    "dedup",
     "demo",
     "dry_run",
     "evaluate",

@@ -30,6 +30,8 @@ VERBS = {
     "pack": "Make shards of image files.",
     "index": "Index a shard set, and report everything odd.",
     "features": "Compute features of every image, once.",
+    "dedup": "Find images that show the same; keep one of each.",
+    "audit": "Does a store hold images of a target's test?",
     "advise": "Is curating worth it? A verdict in minutes.",
     "run": "Weigh every image by a target, prune, rewrite.",
     "config": "Print every option of a run, defaults filled in.",

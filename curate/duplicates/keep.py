@@ -22,8 +22,8 @@ def order_by(rule: str, held: Hashed, index: Index, weights: Path | None = None)
     """The rank of each image, 0 the one that stays before all others: shape (n,), int64, a permutation.
 
     Args:
-        rule: ``largest``: the most pixels, then the most bytes; ``highest-weight``: of a run; ``first``: in the order of
-            the store. Ties by key, then by shard.
+        rule: ``largest``: the most pixels, then the most bytes; ``highest-weight``: of a run; ``first``: in the order
+            of the store. Ties by key, then by shard.
         held: hashes of the store.
         weights: a run's weights.parquet, for ``highest-weight``.
 

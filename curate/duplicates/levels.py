@@ -1,7 +1,7 @@
 """How sure it is that two images show the same, and groups at each level.
 
-``exact``: the same bytes, or the same pixels. ``perceptual``: that, or hashes of the look within a distance, mirrored or
-not. ``semantic`` (`curate.duplicates.semantic`): features within a distance.
+``exact``: the same bytes, or the same pixels. ``perceptual``: that, or hashes of the look within a distance, mirrored
+or not. ``semantic`` (`curate.duplicates.semantic`): features within a distance.
 """
 
 from __future__ import annotations

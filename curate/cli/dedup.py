@@ -1,0 +1,68 @@
+"""curate dedup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from curate.cli.options import json_option, out_option, print_result, workers_option
+
+distance_option = click.option(
+    "--distance",
+    type=click.IntRange(0, 12),
+    default=8,
+    show_default=True,
+    help="Bits of 64 in which hashes of the look may differ.",
+)
+
+
+@click.command()
+@click.argument("store", metavar="SHARDS")
+@out_option("Gets duplicates.parquet, a contact sheet, and a manifest for `curate rewrite`.")
+@click.option(
+    "--level",
+    type=click.Choice(["exact", "perceptual"]),
+    default="perceptual",
+    show_default=True,
+    help="What counts: the same bytes or pixels; or also the same look.",
+)
+@distance_option
+@click.option(
+    "--keep",
+    type=click.Choice(["largest", "first", "highest-weight"]),
+    default="largest",
+    show_default=True,
+    help="Which of a group stays; ties by key.",
+)
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Whose weights, for --keep highest-weight.",
+)
+@click.option("--against", metavar="OTHER", help="Another store, or a target: what is like an image of it goes.")
+@click.option(
+    "--within/--no-within",
+    default=None,
+    help="Compare images of the store with each other, too [default: only without --against].",
+)
+@click.option("--soft", is_flag=True, help="Write weights of 1 / images of the group in place of a manifest.")
+@click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
+@workers_option
+@json_option
+def dedup(store: str, out: Path, as_json: bool, **options: Any) -> None:
+    """Find images that show the same, in one store or against another; keep one of each group.
+
+    \b
+    Example:
+      curate dedup store --out copies
+      curate rewrite --store store --manifest copies/manifest.parquet --out once
+      curate dedup store --against target --out unseen
+      curate dedup store --soft --out shared
+    """
+    from curate import api
+    from curate.progress import Bar
+
+    found = api.dedup(store, out=out, progress=Bar("dedup"), **options)
+    print_result(found, as_json, f"{found.text()}\nwritten to {found.out}")

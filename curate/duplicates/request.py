@@ -1,0 +1,74 @@
+"""What `curate dedup` and `curate audit` ask for: checked before any work; then what they name is opened and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from curate.duplicates import audit as audits
+from curate.duplicates import dedup as dedups
+from curate.duplicates import pairs
+from curate.duplicates.parts import parts_of, store_part
+from curate.errors import Misuse
+from curate.progress import Progress
+from shards.io.locks import locked
+from shards.io.parallel import default_workers
+from shards.store import open_index
+
+HASHES = "hashes"
+
+
+def deduplicate(
+    store: str,
+    against: str | None,
+    choice: dedups.Choice,
+    out: Path,
+    index: Path | None,
+    workers: int | None,
+    progress: Progress,
+) -> dedups.Deduplicated:
+    """As `curate.api.dedup`."""
+    refuse_distance(choice.distance)
+    if against is None and not choice.within:
+        raise Misuse("--no-within: nothing is left to compare with; name --against, or leave it out")
+    if (choice.keep == "highest-weight") != (choice.weights is not None):
+        raise Misuse("--keep highest-weight and --run belong together; give both or neither")
+    if choice.weights is not None and not choice.weights.is_file():
+        raise Misuse(f"{choice.weights}: no such file; `curate ledger {choice.weights.parent} --final` writes it")
+    processes = default_workers() if workers is None else max(1, workers)
+    with progress, locked(out):
+        opened = open_index(store, index, processes)
+        held = store_part(opened, out / HASHES, processes, progress)
+        others = [] if against is None else parts_of(against, out / HASHES, processes, progress)
+        return dedups.dedup(held, others, choice, out, processes)
+
+
+def look_for_leaks(
+    target: str,
+    store: str | None,
+    out: Path | None,
+    distance: int,
+    drop: bool,
+    index: Path | None,
+    workers: int | None,
+    progress: Progress,
+) -> audits.Audit:
+    """As `curate.api.audit`."""
+    refuse_distance(distance)
+    if drop and (store is None or out is None):
+        raise Misuse("--drop: writes a manifest of the store; name --store and --out")
+    processes = default_workers() if workers is None else max(1, workers)
+    kept = None if out is None else out / HASHES
+    with progress:
+        parts = parts_of(target, kept, processes, progress)
+        held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
+        return audits.audit(held, parts, distance=distance, threads=processes, out=out, drop=drop)
+
+
+def refuse_distance(distance: int) -> None:
+    """Refuse a distance at which nothing would be told apart.
+
+    Raises:
+        Misuse: it is none of 0 to `pairs.MOST`.
+    """
+    if not 0 <= distance <= pairs.MOST:
+        raise Misuse(f"--distance {distance}: must be in 0 to {pairs.MOST} bits of 64; more joins unlike images")
