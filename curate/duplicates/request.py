@@ -1,4 +1,4 @@
-"""What `curate dedup` and `curate audit` ask for: checked before any work; then what they name is opened and compared."""
+"""What `curate dedup` and `curate audit` ask for is checked before any work; what they name is opened and compared."""
 
 from __future__ import annotations
 

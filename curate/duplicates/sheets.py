@@ -15,7 +15,7 @@ from shards.io.atomic import write_bytes
 Tile = tuple[Image.Image | None, str]
 SIDE, GAP, LINE = 96, 6, 14
 #: Letters that fit below a tile.
-LETTERS = 16
+LETTERS = 20
 
 
 def lines_sheet(path: Path, lines: Sequence[Sequence[Tile]], title: str) -> None:
@@ -24,8 +24,8 @@ def lines_sheet(path: Path, lines: Sequence[Sequence[Tile]], title: str) -> None
     step, height = SIDE + GAP, SIDE + GAP + LINE
     top = 2 * GAP + LINE
     sheet = Image.new("RGB", (widest * step + GAP, top + len(lines) * height + GAP), PAGE)
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(LINE - 3)
-    pen.text((GAP, GAP), title, INK, font)
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(LINE - 4)
+    pen.text((GAP, GAP), title, INK, ImageFont.load_default(LINE - 2))
     for row, line in enumerate(lines):
         for column, (picture, caption) in enumerate(line):
             left, above = GAP + column * step, top + row * height
@@ -40,9 +40,14 @@ def brief(reason: str) -> str:
     """A reason in the letters that fit.
 
     >>> brief("4 of 64 bits differ, mirrored"), brief("the same bytes"), brief("features 0.03 apart")
-    ('4 bits, mirrored', 'same bytes', '0.03 apart')
+    ('4 bits, mirror', 'same bytes', '0.03 apart')
     """
-    return reason.replace(" of 64 bits differ", " bits").removeprefix("the ").removeprefix("features ")
+    return (
+        reason.replace(" of 64 bits differ", " bits")
+        .replace("mirrored", "mirror")
+        .removeprefix("the ")
+        .removeprefix("features ")
+    )
 
 
 def _short(caption: str) -> str:
