@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,19 @@ class Tables:
     chosen: tuple[tuple[int, ...], ...]
 
 
+class Runs(NamedTuple):
+    """Runs of hashes that agree in a table's blocks, in each the images before the mirror images.
+
+    Args:
+        starts, lengths: shape (r,): where each begins, and how many hashes it has.
+        images: shape (r,): how many of them are no mirror images.
+    """
+
+    starts: Ints
+    lengths: Ints
+    images: Ints
+
+
 def within(hashes: Hashes, mirrors: Hashes, distance: int, threads: int = 1) -> Iterator[Pairs]:
     """All pairs of images whose hashes, or the hash of one and the mirror hash of the other, differ in few bits.
 
@@ -62,9 +76,9 @@ def within(hashes: Hashes, mirrors: Hashes, distance: int, threads: int = 1) -> 
     entries = _dealt(np.concatenate([hashes, mirrors]))
     tables = plan(entries, distance)
     with gathering(n) as gathered, ThreadPoolExecutor(threads) as pool:
-        for one, other in pool.map(lambda chosen: _of_table(entries, tables.masks, chosen, distance), tables.chosen):
-            wanted = (np.minimum(one, other) < n) & (one % n != other % n)  # two mirror images are as far as two images
-            one, other = one[wanted] % n, other[wanted] % n
+        for one, other in pool.map(lambda chosen: _of_table(entries, n, tables.masks, chosen, distance), tables.chosen):
+            apart_ = one % n != other % n  # an image may be near its own mirror image
+            one, other = one[apart_] % n, other[apart_] % n
             gathered.add(np.minimum(one, other), np.maximum(one, other))
         for left, right in gathered.read():
             yield Pairs(left, right, apart(hashes, mirrors, left, right))
@@ -126,8 +140,13 @@ def _key(hashes: Hashes, masks: Hashes) -> Hashes:
     return key
 
 
-def _of_table(entries: Hashes, masks: Hashes, chosen: tuple[int, ...], distance: int) -> tuple[Ints, Ints]:
-    """Pairs of places in ``entries`` within the distance whose first blocks that agree are the chosen ones."""
+def _of_table(entries: Hashes, n: int, masks: Hashes, chosen: tuple[int, ...], distance: int) -> tuple[Ints, Ints]:
+    """Pairs of places in ``entries`` within the distance whose first blocks that agree are the chosen ones.
+
+    Args:
+        n: the first ``n`` entries are images, the others mirror images, which are not compared with each other: two of
+            them are as far apart as the two images.
+    """
     n_bits = np.uint64(len(entries).bit_length())  # a key and a place in one number, which sorts five times as fast
     packed = _key(entries, masks[list(chosen)]) << n_bits | np.arange(len(entries), dtype=np.uint64)
     packed.sort()
@@ -136,32 +155,44 @@ def _of_table(entries: Hashes, masks: Hashes, chosen: tuple[int, ...], distance:
     starts = np.flatnonzero(np.concatenate([[True], packed[1:] != packed[:-1]]))
     lengths = np.diff(np.append(starts, len(packed)))
     del packed
+    images = np.add.reduceat(order < n, starts, dtype=np.int64) if len(order) else starts
     values = entries[order]
     found = [np.zeros((2, 0), np.int64)]
-    for length in np.unique(lengths[lengths > 1]).tolist():
+    for size in np.unique(_rounded(lengths[lengths > 1])).tolist():
+        of_size = (lengths > 1) & (images > 0) & (_rounded(lengths) == size)
+        runs = Runs(starts[of_size], lengths[of_size], images[of_size])
         found += [
             pair[:, _first_agreement(values[pair[0]] ^ values[pair[1]], masks, chosen)]
-            for pair in _in_runs(values, starts[lengths == length], length, distance)
+            for pair in _in_runs(values, runs, size, distance)
         ]
     one, other = order[np.concatenate(found, axis=1)]
     return one, other
 
 
-def _in_runs(values: Hashes, starts: Ints, length: int, distance: int) -> Iterator[Ints]:
+def _rounded(lengths: Ints) -> Ints:
+    """Lengths rounded up, by an eighth at the most, so that runs of about one length are compared together."""
+    step = np.left_shift(1, np.maximum(np.log2(np.maximum(lengths, 1)).astype(np.int64) - 3, 0))
+    return -(-lengths // step) * step
+
+
+def _in_runs(values: Hashes, runs: Runs, size: int, distance: int) -> Iterator[Ints]:
     """Pairs of places in ``values`` within the distance, both in one run: arrays of shape (2, k).
 
     Args:
-        starts: of runs of ``length`` hashes.
+        runs: of at most ``size`` hashes.
     """
-    runs_at_once = max(1, _AT_ONCE // length)
-    for at in range(0, len(starts), runs_at_once):
-        places = starts[at : at + runs_at_once] + np.arange(length)[:, None]
+    rows = np.arange(size)[:, None]
+    at_once = max(1, _AT_ONCE // size)
+    for at in range(0, len(runs.starts), at_once):
+        starts, lengths, images = (part[at : at + at_once] for part in runs)
+        places = starts + np.minimum(rows, lengths - 1)  # a short run ends in its last hash again
         block = values[places]
-        for row in range(length - 1):
+        for row in range(min(size - 1, int(images.max()))):
             near = np.bitwise_count(block[row + 1 :] ^ block[row]) <= distance
-            if near.any():
+            if np.count_nonzero(near):
                 below, run = np.nonzero(near)
-                yield np.stack([places[row, run], places[row + 1 + below, run]])
+                there = (row < images[run]) & (row + 1 + below < lengths[run])
+                yield np.stack([places[row, run[there]], places[row + 1 + below[there], run[there]]])
 
 
 def _first_agreement(differing: Hashes, masks: Hashes, chosen: tuple[int, ...]) -> npt.NDArray[np.bool_]:

@@ -54,7 +54,7 @@ def test_every_cut_finds_them(needed: int, monkeypatch: pytest.MonkeyPatch) -> N
     cut = Tables(pairs._masks(4 + needed), tuple(pairs.combinations(range(4 + needed), needed)))
     monkeypatch.setattr(pairs, "plan", lambda entries, distance: cut)
     entries = pairs._dealt(np.concatenate([hashes, mirrors]))
-    seen = [pair for chosen in cut.chosen for pair in zip(*pairs._of_table(entries, cut.masks, chosen, 4))]
+    seen = [pair for chosen in cut.chosen for pair in zip(*pairs._of_table(entries, len(hashes), cut.masks, chosen, 4))]
     assert len(seen) == len({tuple(sorted(pair)) for pair in seen})
     assert found(hashes, mirrors, 4) == brute(hashes, mirrors, 4)
 
