@@ -18,8 +18,8 @@ from curate.duplicates.sorted_pairs import Pairs
 from curate.types import Ints, Mask
 
 LEVELS = ("exact", "perceptual", "semantic")
-#: Bits of 64 in which near-copies may differ.
-DISTANCE = 8
+#: Bits of 64 in which near-copies may differ; and more than any two hashes do.
+DISTANCE, BEYOND = 8, 65
 
 
 class Nearest(NamedTuple):
@@ -64,38 +64,48 @@ def perceptual_groups(held: Hashed, order: Ints, distance: int = DISTANCE, threa
 
 
 def nearest_of_other(held: Hashed, others: int, level: str, distance: int = DISTANCE, threads: int = 1) -> Nearest:
-    """For each image the nearest of the other part, and of those as near the first.
+    """For each image the nearest of the other part: an exact copy, else of the fewest bits; the first of several.
 
     Args:
         held: two parts, one after the other.
         others: images of the second part.
         level: exact or perceptual.
     """
-    n = len(held)
-    first_of_part = [np.arange(n - others), np.arange(n - others, n)]
-    order = np.arange(n)
+    order = np.arange(len(held))
+    _, kind = distinct(*_identity(held).T, order=order)
+    exact = _nearest_kind(kind, others, iter(()))
     if level == "exact":
-        identity = _identity(held)
-        _, kind = distinct(*identity.T, order=order)
-        near: Iterator[Pairs] = iter(())
-    else:
-        first, kind = _kinds(held, order)
-        near = _pairs(held, first, distance, threads)
-    n_kinds = int(kind.max(initial=-1)) + 1
-    # The first image of each kind in either part; an image looks for the one in the part that is not its own.
-    firsts = np.full((2, n_kinds), n)
-    for part, places in enumerate(first_of_part):
-        np.minimum.at(firsts[part], kind[places], places)
-    best = np.where(firsts < n, firsts, (BEYOND := 65) * n + n)
-    for left, right, bits in near:
+        return exact
+    first, kind = _kinds(held, order)
+    near = _nearest_kind(kind, others, _pairs(held, first, distance, threads))
+    return Nearest(*(np.where(exact.place >= 0, one, other) for one, other in zip(exact, near)))
+
+
+def _nearest_kind(kind: Ints, others: int, pairs: Iterator[Pairs]) -> Nearest:
+    """The nearest of the other part, when images of one kind are 0 bits apart.
+
+    Args:
+        kind: shape (n,), int64, from 0.
+        others: images of the second part, the last ones.
+        pairs: of kinds.
+    """
+    n, half = len(kind), len(kind) - others
+    # The first image of each kind in either part, n where there is none; an image looks into the part not its own.
+    first = np.full((2, int(kind.max(initial=-1)) + 1), n)
+    for part, places in enumerate((np.arange(half), np.arange(half, n))):
+        np.minimum.at(first[part], kind[places], places)
+    # Bits and place as one number, so that the least has the fewest bits and, of these, comes first.
+    base = n + 1
+    best = np.where(first < n, first, BEYOND * base)
+    for left, right, bits in pairs:
         for one, other in ((left, right), (right, left)):
             for part in (0, 1):
-                there = firsts[part][other] < n
-                value = bits[there].astype(np.int64) * n + firsts[part][other[there]]
+                there = first[part][other] < n
+                value = bits[there].astype(np.int64) * base + first[part][other[there]]
                 np.minimum.at(best[part], one[there], value)
-    found = np.concatenate([best[1][kind[first_of_part[0]]], best[0][kind[first_of_part[1]]]])
-    none = found >= BEYOND * n
-    return Nearest(np.where(none, -1, found % max(1, n)), np.where(none, -1, found // max(1, n)))
+    found = np.concatenate([best[1][kind[:half]], best[0][kind[half:]]])
+    none = found >= BEYOND * base
+    return Nearest(np.where(none, -1, found % base), np.where(none, -1, found // base))
 
 
 def _kinds(held: Hashed, order: Ints) -> tuple[Ints, Ints]:
