@@ -124,7 +124,7 @@ PACKERS: Registry[PackerSpec] = Registry(
     PackerSpec,
     {
         "imagefolder": PackerSpec(
-            "shards.api:pack_imagefolder",
+            "curate.experiments.packing:imagefolder",
             "image files: a store, or with --target a labelled target",
             layout="image files at any depth, or a table of their paths; of a target, a folder a class",
             makes="store or target",
@@ -159,9 +159,9 @@ PACKERS: Registry[PackerSpec] = Registry(
                 ),
                 PackOption(
                     "group_by",
-                    "What stays in one split together: by the path (first bracket or whole match), or a CSV or Parquet "
-                    "file with columns file, group.",
-                    metavar="REGEX|FILE",
+                    "What stays in one split together: by the path (first bracket or whole match), a CSV or Parquet "
+                    "file with columns file, group; or near-duplicates, by their look.",
+                    metavar="REGEX|FILE|near-duplicates",
                 ),
                 PackOption("workers", "Processes [default: one a core, at most 8].", int, (1, 1024)),
             ),

@@ -73,14 +73,10 @@ class Audit:
         """For people."""
         lines = []
         for split, n in self.leaked.items():
-            of_split = [line for line in self.leaks if line["split"] == split]
-            exact = sum(line["level"] == "exact" for line in of_split)
+            there, exact = _counts(self.leaks, split)
             told = f"{n:,} of {self.target[split]:,} images of {split} are in the store"
-            lines.append(
-                f"{told} ({len(of_split):,} images there, {exact:,} of them exact)"
-                if n
-                else f"no image of {split} was found in the store"
-            )
+            none = f"no image of {split} is in the store"
+            lines.append(f"{told} ({there:,} there, {exact:,} of them exact)" if n else none)
         for split in dict.fromkeys(line["split"] for line in self.across):
             there, exact = _counts(self.across, split)
             others = dict.fromkeys(line["other_split"] for line in self.across if line["split"] == split)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from curate.duplicates.sorted_pairs import Pairs, gathering
 from curate.types import Ints
@@ -57,6 +59,20 @@ def _covered(n: int, chunks: Iterator[tuple[Ints, Ints]]) -> Ints:
                 covered[other] = 1
                 of[other] = one
     return of
+
+
+def connected(n: int, pairs: Iterable[Pairs], within: float) -> Ints:
+    """The group of each of ``n`` items where steps are followed, from one near item to the next: shape (n,), from 0.
+
+    Args:
+        pairs, within: as `group` has them.
+    """
+    of = np.arange(n)
+    for left, right, distance in pairs:
+        near = distance <= within
+        edges = coo_array((np.ones(near.sum(), np.bool_), (of[left[near]], of[right[near]])), shape=(n, n))
+        of = connected_components(edges, directed=False)[1][of]
+    return np.asarray(np.unique(of, return_inverse=True)[1], np.int64)
 
 
 def distinct(*values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], order: Ints) -> tuple[Ints, Ints]:

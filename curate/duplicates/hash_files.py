@@ -33,6 +33,7 @@ from shards.io import remote
 from shards.io.folders import OWN_FOLDER
 from shards.io.locks import locked
 from shards.io.parallel import map_shards
+from shards.member_names import storable
 
 VERSION = 1
 #: Images whose thumbnails are in memory at a time.
@@ -131,14 +132,19 @@ def made(index: Index, folder: Path, workers: int, progress: Progress) -> Path:
     return folder
 
 
-def of_photos(photos: Photos) -> Hashed:
+def of_photos(photos: Photos, workers: int = 1) -> Hashed:
     """The hashes of image files, of the shard ``""``; nothing is kept.
 
     Raises:
         CurateError: one is gone, or may not be read.
     """
-    names = pa.table({"shard": pa.array([""] * len(photos), pa.string()), "key": pa.array(photos.paths, pa.string())})
-    return _of_table(_table(names, np.zeros(len(photos), np.bool_), photos.bodies()))
+    parts = [Photos(photos.root, photos.paths[at : at + BATCH]) for at in range(0, len(photos), BATCH)]
+    return _of_table(pa.concat_tables([SCHEMA.empty_table(), *map_shards(_hash_photos, parts, max(1, workers))]))
+
+
+def in_memory(index: Index) -> Hashed:
+    """The hashes of a small store; nothing is kept."""
+    return _of_table(_of_shard(index))
 
 
 def load(folder: Path, index: Index) -> Hashed:
@@ -182,11 +188,22 @@ def _missing(folder: Path, index: Index) -> list[int]:
     return [number for number in range(len(index.shards)) if not _part(folder, number).is_file()]
 
 
+def _hash_photos(photos: Photos) -> pa.Table:
+    names = pa.table(
+        {"shard": pa.array([""] * len(photos), pa.string()), "key": pa.array(map(storable, photos.paths), pa.string())}
+    )
+    return _table(names, np.zeros(len(photos), np.bool_), photos.bodies())
+
+
 def _hash_shard(folder: Path, item: tuple[int, Index]) -> None:
     number, index = item
+    footer = {"format": "hashes", "version": VERSION}
+    table_file.write(_part(folder, number), _of_shard(index), footer, dense=_DENSE)
+
+
+def _of_shard(index: Index) -> pa.Table:
     names = index.table.select(["shard", "key"])
-    table = _table(names, index.table["image"].is_null().to_numpy(), stream.images(index, np.arange(len(index))))
-    table_file.write(_part(folder, number), table, {"format": "hashes", "version": VERSION}, dense=_DENSE)
+    return _table(names, index.table["image"].is_null().to_numpy(), stream.images(index, np.arange(len(index))))
 
 
 _DENSE = ("image", "pixels", "hash", "mirror")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from curate.duplicates import groups
 from curate.duplicates.groups import distinct, group
 from curate.duplicates.hash_files import Digests, Hashed, taken
 from curate.duplicates.pairs import within as pairs_within
@@ -61,6 +62,12 @@ def perceptual_groups(held: Hashed, order: Ints, distance: int = DISTANCE, threa
     rank = np.argsort(np.argsort(order[first]))
     of_kind = group(len(first), _pairs(held, first, distance, threads), rank, distance)
     return np.asarray(first[of_kind][kind])
+
+
+def connected(held: Hashed, distance: int = DISTANCE, threads: int = 1) -> Ints:
+    """Groups that no two images within the distance are parted by: shape (n,), int64, as `groups.connected`."""
+    first, kind = _kinds(held, np.arange(len(held)))
+    return np.asarray(groups.connected(len(first), _pairs(held, first, distance, threads), distance)[kind])
 
 
 def nearest_of_other(held: Hashed, others: int, level: str, distance: int = DISTANCE, threads: int = 1) -> Nearest:

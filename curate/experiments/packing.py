@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from curate.config.packers import PACKERS, PackReport
 from curate.data import download as downloads
+from curate.duplicates.near_groups import near_groups
 from curate.errors import Misuse
 from curate.experiments.tables import protocols
 from shards import api
 from shards.packing.decathlon.pack import DecathlonReport
+from shards.packing.imagefolder import check_paths
 from shards.packing.stl10 import Stl10Report
+from shards.tar.writer import SHARD_SIZE
+
+#: What ``--group-by`` takes besides expressions and tables.
+NEAR_DUPLICATES = "near-duplicates"
 
 
 def pack(
@@ -43,6 +53,21 @@ def pack(
         given["shard_size"] = shard_size
     report: PackReport = PACKERS[packer](list(sources) if spec.several else sources[0], out=out, seed=seed, **given)
     return report
+
+
+def imagefolder(folder: Path, *, out: Path, **options: Any) -> PackReport:
+    """As `shards.api.pack_imagefolder`, which also groups by what it is told to: here near-duplicates, too."""
+    if options.get("group_by") != NEAR_DUPLICATES:
+        return api.pack_imagefolder(folder, out=out, **options)
+    if not options.get("target"):
+        raise Misuse(f"--group-by {NEAR_DUPLICATES}: only with --target; a store is not split")
+    check_paths(folder, out, options.get("shard_size", SHARD_SIZE))
+    found = near_groups(folder)
+    with tempfile.TemporaryDirectory(prefix="groups-") as place:
+        table = Path(place) / "groups.parquet"
+        pq.write_table(found.table, table)
+        report = api.pack_imagefolder(folder, out=out, **{**options, "group_by": str(table)})
+    return replace(report, notes=(found.text(), *report.notes))
 
 
 def stl10(folder: Path, *, out: Path, download: bool = False, **options: Any) -> Stl10Report:

@@ -15,6 +15,7 @@ from curate.data.augment import Augment
 from curate.data.decode import Decoder, measure
 from curate.data.image_store import ImageStore, ShardView, default_cache_bytes
 from curate.data.target import TargetIndex, is_labelled, load_split, open_target
+from curate.duplicates.leak_notes import leak_notes
 from curate.errors import CurateError, Misuse, NothingLeft, RunMismatch
 from curate.metalosses import META_LOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
@@ -88,6 +89,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     images = open_images(resolved, index, decoder, device)
     examples = fresh_examples(index)
     notes += store_notes(resolved, examples) + method_notes(resolved)
+    notes += leak_notes(index, target.splits) if target else []
     whole, statistics = measured(resolved, requested, images, examples)
     augment = Augment.of(whole.images)
     pretext: Pretext = PRETEXTS[whole.pretext](augment, whole.network)

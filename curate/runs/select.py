@@ -21,6 +21,7 @@ from curate.config.resolved import ReadyConfig
 from curate.config.schema import RunConfig
 from curate.data.decode import Decoder
 from curate.data.target import TargetIndex, is_labelled, open_target
+from curate.duplicates.leak_notes import leak_notes
 from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics
@@ -87,7 +88,8 @@ def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
     place = Path(config.index) if config.index else None
     index = open_index(config.store, place, workers, config.image, cache_path=out / "index.parquet")
     examples = fresh_examples(index)
-    for note in [*(target.notes if target else ()), *store_notes(resolved, examples)]:
+    leaks = leak_notes(index, target.splits) if target else []
+    for note in [*(target.notes if target else ()), *store_notes(resolved, examples), *leaks]:
         progress.note(note)
     chosen, source = config.selection, None
     if SELECTORS.spec(config.method).needs_target:

@@ -27,6 +27,7 @@ from shards.indexing.take_rows import SPAN, take_rows
 from shards.io import parquet
 from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, open_mapped
+from shards.io.folders import OWN_FOLDER
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
@@ -68,7 +69,7 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
 
 def _foreign_file_faults(folder: Path, marker: dict[str, Any]) -> Iterator[str]:
     tars = {shard["name"] for shard in marker["shards"]}
-    named = {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, card.FILE_NAME, exports.UIDS, metadata.FOLDER}
+    named = {*marker["files"], *_COUNTS, MARKER, IN_PROGRESS, card.FILE_NAME, exports.UIDS, metadata.FOLDER, OWN_FOLDER}
     known = tars | named | {_dali_name(name) for name in tars}
     for path in sorted(folder.iterdir()):
         if path.name not in known:

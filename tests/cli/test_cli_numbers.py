@@ -18,9 +18,11 @@ NUMBERS = (click.types.IntParamType, click.types.FloatParamType, click.types.Int
 #: What every command needs besides, by its path; places are made by the fixture.
 REQUIRED = {
     "advise": ["--store", "folder", "--target", "folder", "--out", "out"],
+    "audit": ["--target", "folder"],
     "compare": ["scores.csv"],
     "compare-baselines": ["folder", "--target", "folder"],
     "config": ["--store", "folder", "--target", "folder"],
+    "dedup": ["folder", "--out", "out"],
     "demo": ["--out", "out"],
     "evaluate": ["folder", "--target", "folder"],
     "index": ["folder"],

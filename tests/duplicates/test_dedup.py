@@ -9,7 +9,6 @@ import numpy as np
 import planted_copies as copies
 import pyarrow.parquet as pq
 import pytest
-import toyset
 
 import curate
 import shards
@@ -82,6 +81,7 @@ def test_the_manifest_goes_to_rewrite_as_it_is(store: Path, tmp_path: Path) -> N
     with pytest.raises(shards.ShardError, match="ledger and no manifest"):
         shards.rewrite(index, tmp_path / "out" / "duplicates.parquet", tmp_path / "none")
     assert curate.dedup(tmp_path / "once", out=tmp_path / "again").dropped == 0
+    assert shards.verify(tmp_path / "once", index) == []  # with its hashes beside it
 
 
 def test_soft_weights_of_a_group_sum_to_one(store: Path, tmp_path: Path) -> None:
@@ -252,4 +252,3 @@ def test_a_store_of_none(tmp_path: Path) -> None:
     found = curate.dedup(tmp_path / "store", out=tmp_path / "out")
     assert (found.images, found.dropped, found.undecodable, found.groups) == (2, 0, 2, 0)
     assert not (tmp_path / "out" / "duplicates.png").exists()
-    assert toyset.png(np.zeros((1, 1), np.uint8))

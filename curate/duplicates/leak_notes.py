@@ -1,0 +1,85 @@
+"""A line of warning, at little cost, where a store holds images of the target that it will be scored on.
+
+Where hashes of the store are there already, near-copies are looked for; else images of the same bytes, of which those
+of an equal size alone are read. `curate audit` looks thoroughly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curate.data.contact_sheet import spread
+from curate.data.photos import Photos
+from curate.duplicates import hash_files
+from curate.duplicates.audit import copies
+from curate.duplicates.levels import DISTANCE
+from curate.duplicates.parts import Part
+from curate.types import Ints
+from shards import stream
+from shards.indexing.index import Index
+
+#: At most: images of the target that are looked for, of a store with hashes that are compared, and that are read.
+MOST_SOUGHT, MOST_HASHED, MOST_READ = 20_000, 200_000, 2_000
+#: The splits that tell how good something is.
+SCORED = ("val", "test")
+
+
+def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
+    """A line for val and for test, as far as a store holds images of them; none for a store that is read as a stream.
+
+    Args:
+        target: its splits by name; others than val and test are passed over.
+
+    Raises:
+        ShardError, CurateError: one of them cannot be read.
+    """
+    sought = {name: target[name] for name in SCORED if name in target}
+    if not 0 < sum(map(len, sought.values())) <= MOST_SOUGHT or stream.is_streamed(store):
+        return []
+    folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
+    if folder is not None and len(store) <= MOST_HASHED:
+        held, how = _by_look(Part("", store, hash_files.load(folder, store)), sought), "or near-copies of them, "
+    else:
+        held, how = _by_bytes(store, sought), ""
+    return [
+        f"{n:,} of {len(sought[name]):,} images of the target's {name} {how}are in the store: a score on {name} says "
+        "too much; `curate audit` shows them, and with --drop writes a manifest without them"
+        for name, n in held.items()
+        if n
+    ]
+
+
+def _by_look(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
+    """How many images of each split have an exact or a near-copy."""
+    parts = [Part(name, split, _hashed(split)) for name, split in sought.items()]
+    return dict(zip(sought, copies(store, parts, DISTANCE, threads=1).covered))
+
+
+def _hashed(split: Index | Photos) -> hash_files.Hashed:
+    return hash_files.of_photos(split) if isinstance(split, Photos) else hash_files.in_memory(split)
+
+
+def _by_bytes(store: Index, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
+    """How many images of each split have a copy of the same bytes among those that are read."""
+    digests = {name: [hashlib.sha256(body).digest() for body in _bodies(split)] for name, split in sought.items()}
+    sizes = np.unique([len(body) for split in sought.values() for body in _bodies(split)])
+    alike = np.flatnonzero(pc.is_in(store.table["image_size"], pa.array(sizes, pa.int64())).to_numpy())
+    there = {hashlib.sha256(body).digest() for body in stream.images(store, _some(alike))}
+    return {name: sum(digest in there for digest in held) for name, held in digests.items()}
+
+
+def _some(rows: Ints) -> Ints:
+    """As many as are read, evenly over the store."""
+    return spread(rows, MOST_READ)
+
+
+def _bodies(split: Index | Photos) -> Iterator[bytes]:
+    """The images of a split, those without bytes left out."""
+    yield from filter(
+        None, split.bodies() if isinstance(split, Photos) else stream.images(split, np.arange(len(split)))
+    )
