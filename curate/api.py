@@ -391,6 +391,7 @@ def evaluate(
     *,
     protocol: Literal["logistic", "finetune"] = "logistic",
     progress: Tell | None = None,
+    warn: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Score:
     """Score the features of a run or a pre-training on a labelled target.
@@ -398,6 +399,7 @@ def evaluate(
     Args:
         protocol: logistic regression on frozen features, or training the whole network on.
         progress: called after each epoch with what is trained, the epochs done and those in all.
+        warn: called with a line where the network was trained on images of the target's val or test.
         options: of the command line: ``tap`` (a name or several), ``labels_per_class``, ``draws``, ``epoch``,
             ``patience``, ``standardise``, ``solver``, ``device``; of fine-tuning ``grid``, ``epochs``, ``halving``,
             ``out``, ``seed``.
@@ -411,10 +413,13 @@ def evaluate(
 
     >>> evaluate("net", "target", tap="layer2").test_accuracy        # doctest: +SKIP
     """
+    from curate.evaluation.leaks import trained_on
     from curate.evaluation.score import score
     from curate.runs.threads import computing
 
     with computing():
+        for line in trained_on(_path(run), os.fspath(target)) if warn is not None else ():
+            warn(line)
         return score(_path(run), os.fspath(target), protocol, options, progress)
 
 

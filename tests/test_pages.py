@@ -92,6 +92,13 @@ def indexed_store(folder: Path) -> None:
     shards.index(folder / "store", folder / ".curate" / "index.parquet")
 
 
+def found_copies(folder: Path) -> None:
+    """``copies``, of a store in which two digits stand twice."""
+    pictures = toyset.digits()[0][[0, 1, 2, 0, 1]]
+    write_shards(folder / "store", ([(f"{i}.png", toyset.png(picture))] for i, picture in enumerate(pictures)))
+    api.dedup(folder / "store", out=folder / "copies")
+
+
 #: What lies in the folder in which a page's blocks are run.
 SCENES = {
     "README.md": photographs,
@@ -104,6 +111,7 @@ SCENES = {
     "docs/formats/ledger.md": finished_run,
     "docs/formats/manifest.md": finished_run,
     "docs/subset.md": finished_run,
+    "docs/formats/duplicates.md": found_copies,
 }
 RUN = [page for page in PAGES if any(block.language in pages.RUNNERS and not block.skipped for block in blocks(page))]
 

@@ -95,6 +95,7 @@ def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: An
             target,
             protocol="finetune" if protocol == "finetune" else "logistic",
             progress=tell if protocol == "finetune" else saying_why(tell),
+            warn=lambda text: talk(f"warning: {text}"),
             **given(asked),
         )
     print_score(found, as_json)

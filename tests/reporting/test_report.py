@@ -147,7 +147,7 @@ def test_copies_of_test_images_are_found_by_their_bytes(bdw):
     assert made.numbers["copies"]["target"] == {"train": 30, "val": 30, "test": 30}
     assert keys, "keep some of them in the toy run"
     assert f"{len(keys)} of 30 test images are among the kept" in page.text("copies")
-    assert "A copy that was scaled, cropped or saved again is not found" in page.text("copies")
+    assert "A copy that was scaled, cropped, mirrored or saved again is not found" in page.text("copies")
     assert {image["alt"] for image in page.images() if image["alt"].startswith("copy")} >= set(keys)
 
 
