@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from curate.duplicates import found, levels, sheets
-from curate.duplicates.hash_files import Hashed, taken
+from curate.duplicates.hash_table import Hashed, taken
 from curate.duplicates.keep import order_by
 from curate.duplicates.parts import Part, whole
 from curate.duplicates.sheets import Tile

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curate.duplicates.hash_files import Hashed
+from curate.duplicates.hash_table import Hashed
 from curate.duplicates.levels import LEVELS, same
 from curate.duplicates.pairs import apart
 from curate.types import Counts, Floats, Ints, Mask, Reals

@@ -10,23 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from curate.data.photos import Photos
-from curate.duplicates import hashes
-from curate.duplicates.hashes import DIGEST, Look, PerceptualHashes
+from curate.duplicates.hash_table import BATCH, DENSE, SCHEMA, Hashed, of_table, table_of
 from curate.errors import CurateError
 from curate.ledger import table_file
 from curate.progress import Progress
-from curate.types import ERRORS, Codes, Counts, Mask
 from shards import stream
 from shards.indexing.index import Index, select_shards
 from shards.io import remote
@@ -36,50 +31,6 @@ from shards.io.parallel import map_shards
 from shards.member_names import storable
 
 VERSION = 1
-#: Images whose thumbnails are in memory at a time.
-BATCH = 1024
-SCHEMA = pa.schema(
-    [
-        *(pa.field(name, pa.string(), nullable=False) for name in ("shard", "key")),
-        *(pa.field(name, pa.binary(DIGEST)) for name in ("image", "pixels")),
-        *(pa.field(name, pa.uint64()) for name in ("hash", "mirror")),
-        pa.field("flat", pa.bool_()),
-        *(pa.field(name, pa.int32()) for name in ("width", "height")),
-        pa.field("error", pa.string()),
-    ]
-)
-
-#: Digests as two numbers each, which compare faster than bytes do.
-Digests = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True)
-class Hashed:
-    """What n images are known by, aligned.
-
-    Args:
-        names: columns ``shard`` and ``key``.
-        image, pixels: shape (n, 2), uint64: digests; zeros where there is none.
-        look: hashes; those of an image with an error say nothing.
-        width, height: shape (n,), int32.
-        error: shape (n,), uint8: place in `ERRORS`.
-    """
-
-    names: pa.Table
-    image: Digests
-    pixels: Digests
-    look: PerceptualHashes
-    width: Counts
-    height: Counts
-    error: Codes
-
-    def __len__(self) -> int:
-        return len(self.error)
-
-    @property
-    def comparable(self) -> Mask:
-        """Whose hash says something."""
-        return np.asarray((self.error == 0) & ~self.look.flat)
 
 
 def of_store(index: Index, places: Sequence[Path], workers: int, progress: Progress) -> Hashed:
@@ -139,12 +90,12 @@ def of_photos(photos: Photos, workers: int = 1) -> Hashed:
         CurateError: one is gone, or may not be read.
     """
     parts = [Photos(photos.root, photos.paths[at : at + BATCH]) for at in range(0, len(photos), BATCH)]
-    return _of_table(pa.concat_tables([SCHEMA.empty_table(), *map_shards(_hash_photos, parts, max(1, workers))]))
+    return of_table(pa.concat_tables([SCHEMA.empty_table(), *map_shards(_hash_photos, parts, max(1, workers))]))
 
 
 def in_memory(index: Index) -> Hashed:
     """The hashes of a small store; nothing is kept."""
-    return _of_table(_of_shard(index))
+    return of_table(_of_shard(index))
 
 
 def load(folder: Path, index: Index) -> Hashed:
@@ -162,22 +113,7 @@ def load(folder: Path, index: Index) -> Hashed:
         if len(part) != len(index.rows(number)):
             raise CurateError(f"{path}: {len(part)} rows, {shard.path} has {len(index.rows(number))}; remove {folder}")
         parts.append(part)
-    return _of_table(pa.concat_tables(parts) if parts else SCHEMA.empty_table())
-
-
-def joined(one: Hashed, other: Hashed) -> Hashed:
-    """Both, one after the other."""
-    look = PerceptualHashes(*(np.concatenate(pair) for pair in zip(one.look, other.look)))
-    arrays = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in ("image", "pixels"))
-    sizes = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in ("width", "height", "error"))
-    return Hashed(pa.concat_tables([one.names, other.names]), *arrays, look, *sizes)
-
-
-def taken(held: Hashed, rows: npt.NDArray[np.int64]) -> Hashed:
-    """Some of the images, in this order."""
-    look = PerceptualHashes(*(values[rows] for values in held.look))
-    sizes = (values[rows] for values in (held.width, held.height, held.error))
-    return Hashed(held.names.take(pa.array(rows)), held.image[rows], held.pixels[rows], look, *sizes)
+    return of_table(pa.concat_tables(parts) if parts else SCHEMA.empty_table())
 
 
 def _part(folder: Path, number: int) -> Path:
@@ -192,73 +128,15 @@ def _hash_photos(photos: Photos) -> pa.Table:
     names = pa.table(
         {"shard": pa.array([""] * len(photos), pa.string()), "key": pa.array(map(storable, photos.paths), pa.string())}
     )
-    return _table(names, np.zeros(len(photos), np.bool_), photos.bodies())
+    return table_of(names, np.zeros(len(photos), np.bool_), photos.bodies())
 
 
 def _hash_shard(folder: Path, item: tuple[int, Index]) -> None:
     number, index = item
     footer = {"format": "hashes", "version": VERSION}
-    table_file.write(_part(folder, number), _of_shard(index), footer, dense=_DENSE)
+    table_file.write(_part(folder, number), _of_shard(index), footer, dense=DENSE)
 
 
 def _of_shard(index: Index) -> pa.Table:
     names = index.table.select(["shard", "key"])
-    return _table(names, index.table["image"].is_null().to_numpy(), stream.images(index, np.arange(len(index))))
-
-
-_DENSE = ("image", "pixels", "hash", "mirror")
-
-
-def _table(names: pa.Table, absent: Mask, bodies: Iterable[bytes]) -> pa.Table:
-    """The columns of `SCHEMA`, with nulls where there is no image or where it does not decode."""
-    looks, found = [], []
-    for body in bodies:
-        looks.append(hashes.look(body))
-        if len(looks) == BATCH:
-            found.append(_columns(looks))
-            looks = []
-    found.append(_columns(looks))
-    columns = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-    error = np.where(absent, ERRORS.index("no-image"), columns.pop("error")).astype(np.uint8)
-    image = columns.pop("image")
-    arrays = {name: pa.array(values, mask=error != 0) for name, values in columns.items()}
-    arrays |= {"image": pa.array(image, mask=absent), "error": pc.take(pa.array(ERRORS, pa.string()), pa.array(error))}
-    cast = {"shard": names["shard"].cast(pa.string()), "key": names["key"].cast(pa.string()), **arrays}
-    return pa.table([cast[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
-
-
-def _columns(looks: list[Look]) -> dict[str, npt.NDArray[np.generic]]:
-    thumbnails = (
-        np.stack([one.thumbnail for one in looks]) if looks else np.zeros((0, hashes.SIDE, hashes.SIDE), np.uint8)
-    )
-    found = hashes.perceptual(thumbnails)
-    return {
-        "image": np.array([one.image for one in looks], object),
-        "pixels": np.array([one.pixels or bytes(DIGEST) for one in looks], object),
-        **found._asdict(),
-        "width": np.array([one.width for one in looks], np.int32),
-        "height": np.array([one.height for one in looks], np.int32),
-        "error": np.array([one.error for one in looks], np.uint8),
-    }
-
-
-def _of_table(table: pa.Table) -> Hashed:
-    def numbers(name: str) -> npt.NDArray[np.generic]:
-        values = pc.fill_null(table[name], False if name == "flat" else 0)
-        return np.asarray(values.to_numpy())
-
-    def digests(name: str) -> Digests:
-        column = pc.fill_null(table[name], bytes(DIGEST)).combine_chunks()
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return np.concatenate([np.zeros((0, 2), np.uint64), *map(_numbers_of, chunks)])
-
-    error = pc.fill_null(pc.index_in(table["error"], pa.array(ERRORS[1:], pa.string())), -1).to_numpy() + 1
-    look = PerceptualHashes(*(numbers(name) for name in ("hash", "mirror", "flat")))  # type: ignore[arg-type]
-    names = table.select(["shard", "key"])
-    sizes = (numbers(name).astype(np.int32) for name in ("width", "height"))
-    return Hashed(names, digests("image"), digests("pixels"), look, *sizes, error.astype(np.uint8))
-
-
-def _numbers_of(column: pa.FixedSizeBinaryArray) -> Digests:
-    raw = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * DIGEST :][: len(column) * DIGEST]
-    return raw.view(np.uint64).reshape(-1, 2)
+    return table_of(names, index.table["image"].is_null().to_numpy(), stream.images(index, np.arange(len(index))))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curate.duplicates.hash_files import Hashed
+from curate.duplicates.hash_table import Hashed
 from curate.errors import CurateError
 from curate.ledger import table_file
 from curate.types import Ints, Reals

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from curate.data.contact_sheet import spread
 from curate.data.photos import Photos
-from curate.duplicates import hash_files
+from curate.duplicates import hash_files, hash_table
 from curate.duplicates.audit import copies
 from curate.duplicates.levels import DISTANCE
 from curate.duplicates.parts import Part
@@ -60,7 +60,7 @@ def _by_look(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int
     return dict(zip(sought, copies(store, parts, DISTANCE, threads=1).covered))
 
 
-def _hashed(split: Index | Photos) -> hash_files.Hashed:
+def _hashed(split: Index | Photos) -> hash_table.Hashed:
     return hash_files.of_photos(split) if isinstance(split, Photos) else hash_files.in_memory(split)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from curate.duplicates import groups
 from curate.duplicates.groups import distinct, group
-from curate.duplicates.hash_files import Digests, Hashed, taken
+from curate.duplicates.hash_table import Digests, Hashed, taken
 from curate.duplicates.pairs import within as pairs_within
 from curate.duplicates.sorted_pairs import Pairs
 from curate.types import Ints, Mask

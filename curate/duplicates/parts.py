@@ -14,8 +14,8 @@ from PIL import Image
 from curate.data.contact_sheet import small, small_images
 from curate.data.photos import Photos
 from curate.data.splits import sources_of
-from curate.duplicates import hash_files
-from curate.duplicates.hash_files import Hashed
+from curate.duplicates import hash_files, hash_table
+from curate.duplicates.hash_table import Hashed
 from curate.progress import Progress
 from curate.types import Ints
 from shards.indexing import index as shard_index
@@ -72,7 +72,7 @@ def whole(parts: Sequence[Part]) -> tuple[Hashed, Ints, Ints]:
     """Several parts as one: their hashes, and of each image its part and its place there."""
     hashed = parts[0].hashed
     for part in parts[1:]:
-        hashed = hash_files.joined(hashed, part.hashed)
+        hashed = hash_table.joined(hashed, part.hashed)
     of = np.repeat(np.arange(len(parts)), [len(part.hashed) for part in parts])
     place = np.concatenate([np.arange(len(part.hashed)) for part in parts])
     return hashed, of, place

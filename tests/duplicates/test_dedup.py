@@ -12,7 +12,7 @@ import pytest
 
 import curate
 import shards
-from curate.duplicates import hash_files, levels
+from curate.duplicates import hash_files, hash_table, levels
 from curate.duplicates.hash_files import of_store, places_of
 from curate.errors import CurateError, Misuse
 from curate.ledger import table_file
@@ -191,7 +191,7 @@ def test_twenty_thousand_copies_make_no_quadratic_output(tmp_path: Path) -> None
     write_shards(tmp_path / "many", samples, shard_size=2**20)
     index = shards.open_index(tmp_path / "many")
     held = of_store(index, [tmp_path / "hashes"], 1, NullProgress())
-    many = hash_files.taken(held, np.arange(20_000) % 2000)
+    many = hash_table.taken(held, np.arange(20_000) % 2000)
     assert len(set(levels.perceptual_groups(many, np.arange(20_000)[::-1]).tolist())) == 1
     near = levels.nearest_of_other(many, 10_000, "perceptual")
     assert (near.bits <= 8).all()
@@ -214,7 +214,7 @@ def test_nearest_are_those_of_brute_force() -> None:
     import pyarrow as pa
 
     names = pa.table({"shard": [""] * 120, "key": [str(n) for n in range(120)]})
-    held = hash_files.Hashed(names, pixels, pixels, PerceptualHashes(hashes_, mirrors, flat), *(error,) * 3)
+    held = hash_table.Hashed(names, pixels, pixels, PerceptualHashes(hashes_, mirrors, flat), *(error,) * 3)
     for level in ("exact", "perceptual"):
         near = levels.nearest_of_other(held, 50, level, 6)
         for one in range(120):
