@@ -231,7 +231,7 @@ sys.exit(1)
     [
         *("curate.ledger.ledger", "curate.ledger.pruner", "curate.ledger.manifest", "curate.types"),
         *("curate.config.schema", "curate.config.defaults", "curate.ledger.reprune"),
-        *("curate.data.contact_sheet", "curate.reporting.report"),
+        *("curate.data.contact_sheet", "curate.duplicates.request", "curate.reporting.report"),
         *("shards.indexing.index", "shards.rewriting.rewrite", "shards.rewriting.verify", "shards.store"),
         *("shards.packing.imagefolder", "shards.packing.stl10", "shards.packing.decathlon.pack", "shards.stream"),
     ],
