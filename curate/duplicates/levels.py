@@ -13,7 +13,7 @@ import numpy as np
 
 from curate.duplicates import groups
 from curate.duplicates.groups import distinct, group
-from curate.duplicates.hash_table import Digests, Hashed, taken
+from curate.duplicates.hash_table import Digests, Hashed
 from curate.duplicates.pairs import within as pairs_within
 from curate.duplicates.sorted_pairs import Pairs
 from curate.types import Ints, Mask
@@ -126,8 +126,8 @@ def _kinds(held: Hashed, order: Ints) -> tuple[Ints, Ints]:
 def _pairs(held: Hashed, first: Ints, distance: int, threads: int) -> Iterator[Pairs]:
     """Pairs of kinds by their hashes, places in ``first``."""
     there = np.flatnonzero(held.comparable[first])
-    look = taken(held, first[there]).look
-    for left, right, bits in pairs_within(look.hash, look.mirror, distance, threads):
+    hashes, mirrors = (values[first[there]] for values in (held.look.hash, held.look.mirror))
+    for left, right, bits in pairs_within(hashes, mirrors, distance, threads):
         yield Pairs(there[left], there[right], bits)
 
 

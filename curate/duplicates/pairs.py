@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import comb
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from curate.duplicates.hashes import Hashes
 from curate.duplicates.sorted_pairs import Pairs, gathering
 from curate.types import Ints
+from shards.io.parallel import map_shards
 from shards.shuffle import permutation
 
 BITS = 64
@@ -75,10 +77,10 @@ def within(hashes: Hashes, mirrors: Hashes, distance: int, threads: int = 1) -> 
     n = len(hashes)
     entries = _dealt(np.concatenate([hashes, mirrors]))
     tables = plan(entries, distance)
-    with gathering(n) as gathered, ThreadPoolExecutor(threads) as pool:
-        for one, other in pool.map(lambda chosen: _of_table(entries, n, tables.masks, chosen, distance), tables.chosen):
-            apart_ = one % n != other % n  # an image may be near its own mirror image
-            one, other = one[apart_] % n, other[apart_] % n
+    with gathering(n) as gathered:
+        for one, other in _of_tables(entries, n, tables, distance, threads):
+            unlike = one % n != other % n  # an image may be near its own mirror image
+            one, other = one[unlike] % n, other[unlike] % n
             gathered.add(np.minimum(one, other), np.maximum(one, other))
         for left, right in gathered.read():
             yield Pairs(left, right, apart(hashes, mirrors, left, right))
@@ -138,6 +140,15 @@ def _key(hashes: Hashes, masks: Hashes) -> Hashes:
         lowest = (mask & -mask).bit_length() - 1
         key = key << np.uint64(mask.bit_count()) | (hashes & np.uint64(mask)) >> np.uint64(lowest)
     return key
+
+
+def _of_tables(entries: Hashes, n: int, tables: Tables, distance: int, threads: int) -> Iterator[tuple[Ints, Ints]]:
+    """The pairs of each table; who watches the parallel map is told of each."""
+    with ExitStack() as stack:
+        pool = ThreadPoolExecutor(threads)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        found = pool.map(lambda chosen: _of_table(entries, n, tables.masks, chosen, distance), tables.chosen)
+        yield from map_shards(lambda _: next(found), tables.chosen)
 
 
 def _of_table(entries: Hashes, n: int, masks: Hashes, chosen: tuple[int, ...], distance: int) -> tuple[Ints, Ints]:

@@ -39,7 +39,8 @@ def deduplicate(
         opened = open_index(store, index, processes)
         held = store_part(opened, out / HASHES, processes, progress)
         others = [] if against is None else parts_of(against, out / HASHES, processes, progress)
-        return dedups.dedup(held, others, choice, out, processes)
+        with progress.shards("comparing"):
+            return dedups.dedup(held, others, choice, out, processes)
 
 
 def look_for_leaks(
@@ -61,7 +62,8 @@ def look_for_leaks(
     with progress:
         parts = parts_of(target, kept, processes, progress)
         held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
-        return audits.audit(held, parts, distance=distance, threads=processes, out=out, drop=drop)
+        with progress.shards("comparing"):
+            return audits.audit(held, parts, distance=distance, threads=processes, out=out, drop=drop)
 
 
 def refuse_distance(distance: int) -> None:

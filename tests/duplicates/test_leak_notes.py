@@ -18,6 +18,7 @@ from curate.duplicates.leak_notes import leak_notes as notes_of
 from curate.duplicates.near_groups import near_groups
 from curate.duplicates.sorted_pairs import Pairs
 from curate.errors import Misuse
+from curate.evaluation.leaks import trained_on
 from shards.tar.writer import write_shards
 
 
@@ -87,7 +88,7 @@ def test_a_target_is_split_by_near_duplicates(tmp_path: Path) -> None:
 
 
 def test_a_run_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, a line; both by a selector and by training."""
+    """On stderr, a line; and whoever scores its network hears it, as long as the store is there."""
     from curate.progress import Bar
 
     toyset.make_store(tmp_path / "store", 48)
@@ -102,3 +103,7 @@ def test_a_run_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         **{**toyset.FAST, "epochs": 1},
     )
     assert "1 of 1 images of the target's test are in the store" in capsys.readouterr().err
+    (line,) = trained_on(tmp_path / "run", str(tmp_path / "target"))
+    assert "a score on test says too much" in line
+    (tmp_path / "store").rename(tmp_path / "gone")
+    assert trained_on(tmp_path / "run", str(tmp_path / "target")) == []

@@ -7,6 +7,7 @@ import pytest
 
 from curate.duplicates import pairs
 from curate.duplicates.pairs import Tables, plan, within
+from shards.io.parallel import on_progress
 
 
 def skewed(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -57,6 +58,27 @@ def test_every_cut_finds_them(needed: int, monkeypatch: pytest.MonkeyPatch) -> N
     seen = [pair for chosen in cut.chosen for pair in zip(*pairs._of_table(entries, len(hashes), cut.masks, chosen, 4))]
     assert len(seen) == len({tuple(sorted(pair)) for pair in seen})
     assert found(hashes, mirrors, 4) == brute(hashes, mirrors, 4)
+
+
+def test_who_stops_reading_waits_for_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not begun is not done: Ctrl-C ends a search of minutes."""
+    hashes, _ = skewed(300)
+    begun = []
+    whole = pairs._of_table
+    monkeypatch.setattr(pairs, "_of_table", lambda *arguments: begun.append(1) or whole(*arguments))
+    tables = plan(hashes, 8)
+    reading = pairs._of_tables(hashes, 300, tables, 8, threads=1)
+    next(reading)
+    reading.close()
+    assert len(begun) < len(tables.chosen)
+
+
+def test_a_search_tells_how_far_it_is() -> None:
+    """A table after the other."""
+    told = []
+    with on_progress(lambda done, total: told.append((done, total))):
+        found(*skewed(50), 3)
+    assert [done for done, _ in told] == list(range(1, told[0][1] + 1))
 
 
 def test_blocks_hold_every_bit_once() -> None:
