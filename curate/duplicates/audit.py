@@ -121,9 +121,10 @@ def audit(
         out.mkdir(parents=True, exist_ok=True)
         _save(out / LEAKS, leaks)
         _save(out / ACROSS, across)
-        if store is not None and held is not None:
-            _draw(out / LEAKS_SHEET, [(store, wanted, held)], "in the store, and in the target")
+        in_store = [] if store is None or held is None else [(store, wanted, held)]
+        _draw(out / LEAKS_SHEET, in_store, "in the store, and in the target")
         _draw(out / ACROSS_SHEET, [(part, list(target), one) for part, one in crossing], "on two sides of the target")
+        (out / MANIFEST).unlink(missing_ok=True)  # an earlier call's
         if drop and store is not None and held is not None:
             _write_manifest(out / MANIFEST, store, held, distance)
     return Audit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from curate.duplicates import audit as audits
@@ -59,7 +60,7 @@ def look_for_leaks(
         raise Misuse("--drop: writes a manifest of the store; name --store and --out")
     processes = default_workers() if workers is None else max(1, workers)
     kept = None if out is None else out / HASHES
-    with progress:
+    with progress, nullcontext() if out is None else locked(out):
         parts = parts_of(target, kept, processes, progress)
         held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
         with progress.shards("comparing"):
