@@ -57,7 +57,7 @@ def dedup(store: str, out: Path, as_json: bool, **options: Any) -> None:
     \b
     Example:
       curate dedup store --out copies
-      curate rewrite --store store --manifest copies/manifest.parquet --out once
+      curate rewrite --store store --manifest copies/manifest.parquet --out unique
       curate dedup store --against target --out unseen
       curate dedup store --soft --out shared
     """

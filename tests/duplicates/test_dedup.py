@@ -59,6 +59,7 @@ def test_near_copies_go_and_no_other(store: Path, tmp_path: Path) -> None:
     assert sorted(map(sorted, digits)) == [
         sorted(f"{kind}-{n:02d}" for kind in copies.kinds(0)) for n in range(copies.EACH)
     ]
+    assert found.groups == copies.EACH + 2  # images of one colour are of two sizes
     for line in table.values():
         assert line["kept"] == (line["key"] == line["representative_key"])
         assert line["kept"] or line["level"] == ("exact" if line["exact"] else "perceptual")
