@@ -19,12 +19,13 @@ from curate.duplicates import hash_files, hash_table
 from curate.duplicates.audit import copies
 from curate.duplicates.levels import DISTANCE
 from curate.duplicates.parts import Part
-from curate.types import Ints
 from shards import stream
 from shards.indexing.index import Index
 
-#: At most: images of the target that are looked for, of a store with hashes that are compared, and that are read.
-MOST_SOUGHT, MOST_HASHED, MOST_READ = 20_000, 200_000, 2_000
+#: Images of the target that are looked for at most, by their bytes and by their look.
+MOST_SOUGHT, MOST_LOOKED_FOR = 20_000, 5_000
+#: Images of the store whose hashes are compared at most, and that are read.
+MOST_HASHED, MOST_READ = 50_000, 2_000
 #: The splits that tell how good something is.
 SCORED = ("val", "test")
 
@@ -39,10 +40,11 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
         ShardError, CurateError: one of them cannot be read.
     """
     sought = {name: target[name] for name in SCORED if name in target}
-    if not 0 < sum(map(len, sought.values())) <= MOST_SOUGHT or stream.is_streamed(store):
+    n_sought = sum(map(len, sought.values()))
+    if not 0 < n_sought <= MOST_SOUGHT or stream.is_streamed(store):
         return []
     folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
-    if folder is not None and len(store) <= MOST_HASHED:
+    if folder is not None and len(store) <= MOST_HASHED and n_sought <= MOST_LOOKED_FOR:
         held, how = _by_look(Part("", store, hash_files.load(folder, store)), sought), "or near-copies of them, "
     else:
         held, how = _by_bytes(store, sought), ""
@@ -66,16 +68,15 @@ def _hashed(split: Index | Photos) -> hash_table.Hashed:
 
 def _by_bytes(store: Index, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
     """How many images of each split have a copy of the same bytes among those that are read."""
-    digests = {name: [hashlib.sha256(body).digest() for body in _bodies(split)] for name, split in sought.items()}
-    sizes = np.unique([len(body) for split in sought.values() for body in _bodies(split)])
+    known = {name: [(len(body), _digest(body)) for body in _bodies(split)] for name, split in sought.items()}
+    sizes = sorted({size for held in known.values() for size, _ in held})
     alike = np.flatnonzero(pc.is_in(store.table["image_size"], pa.array(sizes, pa.int64())).to_numpy())
-    there = {hashlib.sha256(body).digest() for body in stream.images(store, _some(alike))}
-    return {name: sum(digest in there for digest in held) for name, held in digests.items()}
+    there = {_digest(body) for body in stream.images(store, spread(alike, MOST_READ))}
+    return {name: sum(digest in there for _, digest in held) for name, held in known.items()}
 
 
-def _some(rows: Ints) -> Ints:
-    """As many as are read, evenly over the store."""
-    return spread(rows, MOST_READ)
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha256(body).digest()
 
 
 def _bodies(split: Index | Photos) -> Iterator[bytes]:
