@@ -418,8 +418,9 @@ def evaluate(
     from curate.runs.threads import computing
 
     with computing():
-        for line in trained_on(_path(run), os.fspath(target)) if warn is not None else ():
-            warn(line)
+        if warn is not None:
+            for line in trained_on(_path(run), os.fspath(target)):
+                warn(line)
         return score(_path(run), os.fspath(target), protocol, options, progress)
 
 

@@ -83,17 +83,48 @@ def table_of(names: pa.Table, absent: Mask, bodies: Iterable[bytes]) -> pa.Table
 
 def joined(one: Hashed, other: Hashed) -> Hashed:
     """Both, one after the other."""
-    look = PerceptualHashes(*(np.concatenate(pair) for pair in zip(one.look, other.look)))
-    arrays = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in ("image", "pixels"))
-    sizes = (np.concatenate([getattr(one, name), getattr(other, name)]) for name in ("width", "height", "error"))
-    return Hashed(pa.concat_tables([one.names, other.names]), *arrays, look, *sizes)
+    both, looks = np.concatenate, (one.look, other.look)
+    return Hashed(
+        pa.concat_tables([one.names, other.names]),
+        both([one.image, other.image]),
+        both([one.pixels, other.pixels]),
+        PerceptualHashes(
+            both([look.hash for look in looks]),
+            both([look.mirror for look in looks]),
+            both([look.flat for look in looks]),
+        ),
+        both([one.width, other.width]),
+        both([one.height, other.height]),
+        both([one.error, other.error]),
+    )
 
 
 def taken(held: Hashed, rows: Ints) -> Hashed:
     """Some of the images, in this order."""
-    look = PerceptualHashes(*(values[rows] for values in held.look))
-    sizes = (values[rows] for values in (held.width, held.height, held.error))
-    return Hashed(held.names.take(pa.array(rows)), held.image[rows], held.pixels[rows], look, *sizes)
+    return Hashed(
+        held.names.take(pa.array(rows)),
+        held.image[rows],
+        held.pixels[rows],
+        PerceptualHashes(held.look.hash[rows], held.look.mirror[rows], held.look.flat[rows]),
+        held.width[rows],
+        held.height[rows],
+        held.error[rows],
+    )
+
+
+def of_table(table: pa.Table) -> Hashed:
+    """The columns of `SCHEMA` as arrays, zeros for nulls."""
+    values = {name: pc.fill_null(table[name], 0).to_numpy() for name in ("hash", "mirror", "width", "height")}
+    error = pc.fill_null(pc.index_in(table["error"], pa.array(ERRORS[1:], pa.string())), -1).to_numpy() + 1
+    return Hashed(
+        table.select(["shard", "key"]),
+        _digests(table["image"]),
+        _digests(table["pixels"]),
+        PerceptualHashes(values["hash"], values["mirror"], pc.fill_null(table["flat"], False).to_numpy()),
+        values["width"],
+        values["height"],
+        error.astype(np.uint8),
+    )
 
 
 def _columns(looks: list[Look]) -> dict[str, npt.NDArray[np.generic]]:
@@ -111,23 +142,11 @@ def _columns(looks: list[Look]) -> dict[str, npt.NDArray[np.generic]]:
     }
 
 
-def of_table(table: pa.Table) -> Hashed:
-    def numbers(name: str) -> npt.NDArray[np.generic]:
-        values = pc.fill_null(table[name], False if name == "flat" else 0)
-        return np.asarray(values.to_numpy())
-
-    def digests(name: str) -> Digests:
-        column = pc.fill_null(table[name], bytes(DIGEST)).combine_chunks()
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        return np.concatenate([np.zeros((0, 2), np.uint64), *map(_numbers_of, chunks)])
-
-    error = pc.fill_null(pc.index_in(table["error"], pa.array(ERRORS[1:], pa.string())), -1).to_numpy() + 1
-    look = PerceptualHashes(*(numbers(name) for name in ("hash", "mirror", "flat")))  # type: ignore[arg-type]
-    names = table.select(["shard", "key"])
-    sizes = (numbers(name).astype(np.int32) for name in ("width", "height"))
-    return Hashed(names, digests("image"), digests("pixels"), look, *sizes, error.astype(np.uint8))
+def _digests(column: pa.ChunkedArray) -> Digests:
+    chunks = (_numbers_of(chunk) for chunk in pc.fill_null(column, bytes(DIGEST)).chunks)
+    return np.concatenate([np.zeros((0, 2), np.uint64), *chunks])
 
 
-def _numbers_of(column: pa.FixedSizeBinaryArray) -> Digests:
-    raw = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * DIGEST :][: len(column) * DIGEST]
+def _numbers_of(chunk: pa.FixedSizeBinaryArray) -> Digests:
+    raw = np.frombuffer(chunk.buffers()[1], np.uint8)[chunk.offset * DIGEST :][: len(chunk) * DIGEST]
     return raw.view(np.uint64).reshape(-1, 2)

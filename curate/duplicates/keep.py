@@ -32,12 +32,13 @@ def order_by(rule: str, held: Hashed, index: Index, weights: Path | None = None)
     """
     if rule == "first":
         return np.arange(len(held))
+    best: dict[str, Reals | Ints] = {}
     if rule == "highest-weight":
         assert weights is not None
-        best = {"weight": _weights(weights, index)}
+        best["weight"] = _weights(weights, index)
     else:
-        area = held.width.astype(np.int64) * held.height
-        best = {"area": area, "bytes": pc.fill_null(index.table["image_size"], 0).to_numpy()}
+        best["area"] = held.width.astype(np.int64) * held.height
+        best["bytes"] = pc.fill_null(index.table["image_size"], 0).to_numpy()
     names = {name: held.names[name].cast(pa.large_string()) for name in ("key", "shard")}
     by = [*((name, "descending") for name in best), *((name, "ascending") for name in names)]
     turn = pc.sort_indices(pa.table({**best, **names}), sort_keys=by).to_numpy()

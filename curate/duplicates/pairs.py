@@ -116,7 +116,7 @@ def _cost(sample: Hashes, blocks: Hashes, n: int) -> float:
     _, counts = np.unique(sample & np.bitwise_or.reduce(blocks), return_counts=True)
     alike = (counts * (counts - 1.0)).sum() / max(1, len(sample) * (len(sample) - 1))
     expected = max(alike, 2.0 ** -int(np.bitwise_count(blocks).sum()))
-    return n * (_SORTING + n * expected / 2)
+    return float(n * (_SORTING + n * expected / 2))
 
 
 def _dealt(hashes: Hashes) -> Hashes:
