@@ -93,7 +93,21 @@ def perceptual(thumbnails: Thumbnails) -> PerceptualHashes:
     Args:
         thumbnails: shape (n, SIDE, SIDE), uint8.
     """
-    low = dctn(thumbnails.astype(np.float64), type=2, axes=(1, 2))[:, :KEPT, :KEPT] / (2 * SIDE)
+    return of_frequencies(frequencies(thumbnails))
+
+
+def frequencies(thumbnails: Thumbnails) -> Reals:
+    """The lowest frequencies of grey images, of a DCT-II that keeps lengths but for the first row and column.
+
+    Returns:
+        Shape (n, KEPT, KEPT).
+    """
+    whole: Reals = dctn(thumbnails.astype(np.float64), type=2, axes=(1, 2))
+    return whole[:, :KEPT, :KEPT] / (2 * SIDE)
+
+
+def of_frequencies(low: Reals) -> PerceptualHashes:
+    """Hashes by frequencies of shape (n, KEPT, KEPT)."""
     # Rounded, so that frequencies which a symmetrical image has not are 0 and not what a build's rounding leaves.
     hashes, mirrors = (_over_median(np.round(part, 6).reshape(len(low), -1)) for part in (low, low * _MIRRORED))
     return PerceptualHashes(_bits(hashes > 0), _bits(mirrors > 0), np.median(np.abs(hashes), axis=1) < FLAT)
