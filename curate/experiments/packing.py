@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from curate.duplicates.near_groups import near_groups
 from curate.errors import Misuse
 from curate.experiments.tables import protocols
 from shards import api
+from shards.io.atomic import atomic_write
 from shards.packing.decathlon.pack import DecathlonReport
 from shards.packing.imagefolder import check_paths
 from shards.packing.stl10 import Stl10Report
@@ -63,10 +63,12 @@ def imagefolder(folder: Path, *, out: Path, **options: Any) -> PackReport:
         raise Misuse(f"--group-by {NEAR_DUPLICATES}: only with --target; a store is not split")
     check_paths(folder, out, options.get("shard_size", SHARD_SIZE))
     found = near_groups(folder)
-    with tempfile.TemporaryDirectory(prefix="groups-") as place:
-        table = Path(place) / "groups.parquet"
-        pq.write_table(found.table, table)
-        report = api.pack_imagefolder(folder, out=out, **{**options, "group_by": str(table)})
+    table = out.absolute().parent / f".{out.name}.{NEAR_DUPLICATES}.parquet"
+    if not (table.is_file() and pq.read_table(table).equals(found.table)):  # as it was, a stopped packing goes on
+        with atomic_write(table) as file:
+            pq.write_table(found.table, file)
+    report = api.pack_imagefolder(folder, out=out, **{**options, "group_by": str(table)})
+    table.unlink()
     return replace(report, notes=(found.text(), *report.notes))
 
 

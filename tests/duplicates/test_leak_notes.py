@@ -83,8 +83,31 @@ def test_a_target_is_split_by_near_duplicates(tmp_path: Path) -> None:
     assert curate.audit(tmp_path / "whole").across == []
     curate.pack("imagefolder", tmp_path / "photos", out=tmp_path / "random", target=True)
     assert len(curate.audit(tmp_path / "random").across) > 10
+    assert not list(tmp_path.glob(".whole*"))
     with pytest.raises(Misuse, match="--target"):
         curate.pack("imagefolder", tmp_path / "photos", out=tmp_path / "none", group_by="near-duplicates")
+
+
+def test_a_stopped_packing_finds_its_groups_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is left as it was, by which a packing knows that it is the same."""
+    for number in range(12):
+        folder = tmp_path / "photos" / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(copies.kinds(number)["original"])
+    seen = []
+
+    def stopped(folder: Path, **options: object) -> None:
+        path = Path(str(options["group_by"]))
+        seen.append((path, path.stat().st_mtime_ns))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shards.api.pack_imagefolder", stopped)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            curate.pack(
+                "imagefolder", tmp_path / "photos", out=tmp_path / "out", target=True, group_by="near-duplicates"
+            )
+    assert seen[0] == seen[1]
 
 
 def test_a_run_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
