@@ -49,12 +49,14 @@ class SelectorSpec(MethodSpec):
 
     Args:
         factory: is itself the selector, of the form of `curate.selection.base.Selector`.
-        needs_target: whether it looks at images at all, and so needs features, too.
+        needs_target: whether it judges images by a target's, and so needs features, too.
         has_own_rule: whether it knows how many to keep; else ``--keep`` says it.
+        needs_features: whether it looks at images without a target.
         gives_prior: whether its score is a probability with a cut, so that ``--prior`` may name it.
     """
 
     has_own_rule: bool
+    needs_features: bool = False
     gives_prior: bool = False
 
 
@@ -305,6 +307,20 @@ SELECTORS: Registry[SelectorSpec] = Registry(
         ),
         "nearest": SelectorSpec("curate.selection.nearest:nearest", has_own_rule=False, inapplicable=_UNTRAINED),
         "simcore": SelectorSpec("curate.selection.simcore:simcore", has_own_rule=True, inapplicable=_UNTRAINED),
+        "semdedup": SelectorSpec(
+            "curate.selection.semdedup:semdedup",
+            needs_target=False,
+            has_own_rule=True,
+            needs_features=True,
+            inapplicable=_UNTRAINED,
+        ),
+        "softdedup": SelectorSpec(
+            "curate.selection.softdedup:softdedup",
+            needs_target=False,
+            has_own_rule=False,
+            needs_features=True,
+            inapplicable=_UNTRAINED,
+        ),
         "random": SelectorSpec(
             "curate.selection.random_subset:random_subset",
             needs_target=False,

@@ -17,6 +17,8 @@ TITLES = {
     "classifier": "Classifier: what looks like the target",
     "nearest": "Nearest to the target's images",
     "simcore": "SimCore: a core set around the target's images",
+    "semdedup": "SemDeDup: one image of each that look the same",
+    "softdedup": "Soft deduplication: the commoner an image, the less chance of a place",
     "random": "Random choice",
 }
 #: Stages of an epoch, by the names that metrics.jsonl has for them.

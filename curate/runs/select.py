@@ -28,7 +28,7 @@ from curate.ledger.metrics import METRICS, append_metrics, read_metrics
 from curate.progress import Progress
 from curate.runs import provenance, reshard, scored
 from curate.runs.checkpoint import Examples
-from curate.runs.features import Source
+from curate.runs.features import Source, of_store
 from curate.runs.prepare import fresh_examples, measured, open_images, pick_device, store_notes
 from curate.runs.run_dir import refuse_foreign
 from curate.selection import base
@@ -92,7 +92,8 @@ def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
     for note in [*(target.notes if target else ()), *store_notes(resolved, examples), *leaks]:
         progress.note(note)
     chosen, source = config.selection, None
-    if SELECTORS.spec(config.method).needs_target:
+    spec = SELECTORS.spec(config.method)
+    if spec.needs_target or spec.needs_features:
         source = scored.source_of(resolved, index)
         resolved = replace(resolved, selection=replace(chosen, encoder_key=f"{source.name}-{source.key}"))
     # Of no use here, but to whoever pre-trains on what is kept, and on other shards for comparison.
@@ -149,12 +150,14 @@ def _judge(job: Selection, out: Path, run_id: str, progress: Progress) -> None:
 
 
 def _features(job: Selection, out: Path, progress: Progress) -> tuple[Features, Vectors]:
-    """Of the store and of the target's training images; without an encoder, rows alone."""
+    """Of the store and of the target's training images, where it looks at any; without an encoder, rows alone."""
     if job.source is None:
         rows = np.flatnonzero(job.examples.error == 0).astype(np.int64)
         return Features(rows, np.empty((len(rows), 0), np.float32), job.examples.error), np.empty((0, 0), np.float32)
-    assert job.target is not None
     places = scored.places_of(job.config, job.index, out)
+    if not SELECTORS.spec(job.config.method).needs_target:
+        return of_store(job.source, job.index, places, progress), np.empty((0, 0), np.float32)
+    assert job.target is not None
     return scored.features_of(job.source, job.index, job.target, places, progress)
 
 

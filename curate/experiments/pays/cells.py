@@ -114,7 +114,7 @@ def choose(out: Path, cell: Choosing) -> Result:
         an epoch ``kept`` is 0, and the others are None.
     """
     place = chosen(out, cell.target, cell.selector, cell.options.get("seed"))
-    asked = cell.options | ({"keep": float(cell.keep)} if "keep" in cell.options else {})
+    asked = cell.options | ({"keep": float(cell.keep)} if cell.options.get("keep") == 0 else {})
     asked |= {"store": str(out / "store"), "target": str(out / "targets" / cell.target)}
     started = time.process_time()
     try:

@@ -35,6 +35,9 @@ CHOICES: dict[str, Options] = {
     "classifier-1": {"method": "classifier", "encoder": "untrained", "nets": 1},
     "classifier-3": {"method": "classifier", **_NETS},
     "classifier-lite0": {"method": "classifier", "encoder": "lite0"},
+    # Of no target: half the store, which is what SemDeDup's authors leave of theirs.
+    "semdedup": {"method": "semdedup", **_NETS, "keep": 0.5},
+    "softdedup": {"method": "softdedup", **_NETS, "keep": 0.5},
 }
 #: How images are chosen by weighing them while a network trains; options of a run beside the pretext's.
 _BELIEF: Options = {

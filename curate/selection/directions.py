@@ -1,0 +1,98 @@
+"""Features as directions: cosines of standardised features, and short vectors that bound them from above.
+
+Features are standardised on the store first, or cosines of unlike images would hardly differ. A cosine of long features
+is bounded by one of short vectors: the part of a direction that lies in a few principal components, and the length of
+the rest as one number more. By Cauchy and Schwarz x . y <= Px . Py + |x - Px| |y - Py|, so who is near by the features
+is near by the short vectors, too, and these are as long as memory and time allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from curate.selection.base import Vectors
+from curate.types import Floats, Ints, Reals
+
+#: Rows that are worked on in one go; rows that the components are found on.
+AT_ONCE, SAMPLE = 8192, 16_384
+#: Numbers of a short vector, the fewest that leave little enough out.
+LENGTHS = (64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """How features become directions.
+
+    Args:
+        mean, scale: shape (d,), float64: what is taken off each number, and what it is multiplied by then.
+        basis: shape (d, q), float32, orthonormal columns; None where features are short as they are.
+    """
+
+    mean: Reals
+    scale: Reals
+    basis: Floats | None
+
+    def unit(self, values: Vectors) -> Floats:
+        """Shape (k, d), float32: of unit length, or zeros where a feature is the mean itself."""
+        x = (values.astype(np.float32) - self.mean.astype(np.float32)) * self.scale.astype(np.float32)
+        return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12), np.float32)
+
+    def short(self, values: Vectors) -> Floats:
+        """Shape (k, q + 1), or the directions where there is no basis: products of these bound the cosines."""
+        x = self.unit(values)
+        if self.basis is None:
+            return x
+        inside = x @ self.basis
+        rest = np.sqrt(np.maximum(1 - np.square(inside).sum(1, keepdims=True), 0))
+        return np.concatenate([inside, rest], 1)
+
+    def distances(self, values: Vectors, left: Ints, right: Ints) -> Floats:
+        """1 - cosine of pairs of rows: shape (k,), float32, in [0, 2].
+
+        In float64 and pair by pair, so that it does not depend on what stands beside: a product of matrices rounds
+        otherwise in other company.
+        """
+        found = np.empty(len(left), np.float32)
+        step = max(1, AT_ONCE * 64 // values.shape[1])
+        for at in range(0, len(left), step):
+            x, y = ((values[rows[at : at + step]] - self.mean) * self.scale for rows in (left, right))
+            lengths = np.sqrt(np.square(x).sum(1) * np.square(y).sum(1))
+            found[at : at + step] = 1 - (x * y).sum(1) / np.maximum(lengths, 1e-24)
+        return np.clip(found, 0, 2)
+
+
+def directions(values: Vectors, left_out: float) -> Directions:
+    """Standardise, and find components.
+
+    Args:
+        values: shape (n, d), n > 0; may lie on disk, and is read a block at a time.
+        left_out: share of the squared length that short vectors may leave out, where `LENGTHS` allows.
+    """
+    mean, scale = _moments(values)
+    whole = Directions(mean, scale, None)
+    if values.shape[1] <= LENGTHS[0]:
+        return whole
+    x = whole.unit(values[:: -(-len(values) // SAMPLE)]).astype(np.float64)
+    energy, vectors = np.linalg.eigh(x.T @ x)
+    rest = 1 - np.cumsum(energy[::-1]) / max(energy.sum(), 1e-12)
+    lengths = [length for length in LENGTHS if length <= values.shape[1]]
+    length = next((length for length in lengths if rest[length - 2] <= left_out), lengths[-1])
+    return Directions(mean, scale, np.ascontiguousarray(vectors[:, : -length : -1], np.float32))
+
+
+def blocks(start: int, stop: int) -> Iterator[slice]:
+    """Slices of at most `AT_ONCE` rows from ``start`` to ``stop``."""
+    for at in range(start, stop, AT_ONCE):
+        yield slice(at, min(at + AT_ONCE, stop))
+
+
+def _moments(values: Vectors) -> tuple[Reals, Reals]:
+    """The mean, and 1 / deviation; 0 for a number that is the same everywhere."""
+    mean = sum(values[part].sum(0, dtype=np.float64) for part in blocks(0, len(values))) / len(values)
+    squares = sum(np.square(values[part] - mean).sum(0) for part in blocks(0, len(values))) / len(values)
+    deviation = np.sqrt(np.asarray(squares, np.float64))
+    varies = deviation > 1e-6 * deviation.max(initial=0)
+    return np.asarray(mean, np.float64), np.where(varies, 1 / np.where(varies, deviation, 1), 0)
