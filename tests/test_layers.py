@@ -59,7 +59,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         *("curate.ledger.pruner", "curate.duplicates.*", "curate.stats.*", "curate.selection.*"),
         "curate.experiments.*",
     ),
-    "sklearn": ("curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
+    "sklearn": ("curate.duplicates.*", "curate.selection.*", "curate.evaluation.*", "curate.experiments.*"),
     "nmslib": ("curate.runs.nearest_neighbours",),
     "threadpoolctl": ("curate.experiments.*", "curate.runs.threads"),
     "matplotlib": ("curate.stats.*",),

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from curate.duplicates.cells import SAMPLED, centres_of
+from curate.duplicates.directions import blocks, directions
 from curate.selection.base import Scores, Vectors
-from curate.selection.cells import SAMPLED, centres_of
-from curate.selection.directions import blocks, directions
 from curate.types import Floats
 
 #: 1 - cosine below which an image is dropped, where no budget says how many.

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from curate.selection.base import Vectors
-from curate.selection.directions import Directions, blocks
+from curate.duplicates.directions import Directions, Vectors, blocks
 from curate.types import Floats, Ints
 
 #: Vectors a centre that the centres are found on, and rounds of it.

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from curate.selection.base import Vectors
 from curate.types import Floats, Ints, Reals
 
+#: One row an image, float16 as stored or float32.
+Vectors = npt.NDArray[np.floating[Any]]
 #: Rows that are worked on in one go; rows that the components are found on.
 AT_ONCE, SAMPLE = 8192, 16_384
 #: Numbers of a short vector, the fewest that leave little enough out.
@@ -80,7 +83,7 @@ def directions(values: Vectors, left_out: float) -> Directions:
     rest = 1 - np.cumsum(energy[::-1]) / max(energy.sum(), 1e-12)
     lengths = [length for length in LENGTHS if length <= values.shape[1]]
     length = next((length for length in lengths if rest[length - 2] <= left_out), lengths[-1])
-    return Directions(mean, scale, np.ascontiguousarray(vectors[:, : -length : -1], np.float32))
+    return Directions(mean, scale, np.ascontiguousarray(vectors[:, :-length:-1], np.float32))
 
 
 def blocks(start: int, stop: int) -> Iterator[slice]:

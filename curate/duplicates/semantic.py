@@ -1,7 +1,7 @@
 """All pairs of images whose features are alike, complete and exact, without all of them in memory.
 
 Rows are sorted into cells; a cell is compared with itself and with those vectors of later cells that can have a
-neighbour in it (`curate.selection.cells`), first by short vectors, then by the features themselves. No pair is missed,
+neighbour in it (`curate.duplicates.cells`), first by short vectors, then by the features themselves. No pair is missed,
 so neither the cells nor the number of workers change what is found.
 """
 
@@ -10,44 +10,31 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from curate.duplicates.cells import Cells, open_cells, write_cells
+from curate.duplicates.directions import Directions, Vectors, blocks, directions
+from curate.duplicates.sorted_pairs import CHUNK, Pairs
 from curate.errors import CurateError
-from curate.selection.base import Vectors
-from curate.selection.cells import Cells, open_cells, write_cells
-from curate.selection.directions import Directions, blocks, directions
-from curate.types import Floats, Ints
+from curate.types import Ints
 from shards.io.parallel import map_shards
 
 #: 1 - cosine up to which two images count as alike, where nobody says otherwise.
 DISTANCE = 0.1
 #: What float32 may be off in a product of two directions.
 _SLACK = 1e-5
-#: Vectors of a cell that are compared in one go, pairs of a chunk, parts of the work.
-_AT_ONCE, CHUNK, _PARTS = 1024, 1 << 20, 64
+#: Vectors of a cell that are compared in one go, and parts of the work.
+_AT_ONCE, _PARTS = 1024, 64
 #: Pairs that are told at most, where images have fewer than that on average: 5 GB.
 MOST, _MOST_EACH = 1 << 28, 256
 
 
-class NearPairs(NamedTuple):
-    """Pairs of rows that are alike, each once.
-
-    Args:
-        left, right: shape (k,), int64, left < right.
-        distance: shape (k,), float32: 1 - cosine.
-    """
-
-    left: Ints
-    right: Ints
-    distance: Floats
-
-
 def near_pairs(
     values: Vectors | Path, within: float = DISTANCE, workers: int = 1, folder: Path | None = None
-) -> Iterator[NearPairs]:
+) -> Iterator[Pairs]:
     """Every pair of rows with 1 - cosine <= ``within``, in chunks.
 
     Copies of one vector are better compared once (`digests`): 20,000 of them make 200 million pairs.
@@ -109,48 +96,60 @@ def _compare(place: Path, within: float, most: int, part: range) -> tuple[Path, 
     values, cells = np.load(place / "values.npy", mmap_mode="r"), open_cells(place)
     path, told = place / f"pairs-{part.start:06d}", 0
     with open(path, "wb") as file:
-        for left, right in _candidates(cells, part, within):
+        for left, right in _many(_candidates(cells, part, within)):
             one, other = cells.order[left], cells.order[right]
             distance = how.distances(values, one, other)
             near = distance <= within
-            one, other, distance = one[near], other[near], distance[near]
             for array in (np.minimum(one, other), np.maximum(one, other), distance):
-                np.save(file, array)
-            told += len(one)
+                np.save(file, array[near])
+            told += int(near.sum())
             if told > most:
                 break
     return path, told
 
 
+def _many(pairs: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:
+    """Put small chunks together."""
+    held, count = list[tuple[Ints, Ints]](), 0
+    for pair in chain(pairs, [None]):
+        if held and (pair is None or count >= CHUNK):
+            yield np.concatenate([left for left, _ in held]), np.concatenate([right for _, right in held])
+            held, count = [], 0
+        if pair is not None:
+            held.append(pair)
+            count += len(pair[0])
+
+
 def _candidates(cells: Cells, part: range, within: float) -> Iterator[tuple[Ints, Ints]]:
     """Places of pairs whose short vectors are near enough, the earlier first; a block of products is in memory."""
-    radius = (2 * within) ** 0.5
-    start, stop = (int(cells.starts[cell]) for cell in (part.start, part.stop))
+    least, radius = 1 - within - _SLACK, (2 * within) ** 0.5
     for cell in part:
         for block in blocks(int(cells.starts[cell]), int(cells.starts[cell + 1])):
-            yield from _products(cells, cell, np.arange(block.start, block.stop), 1 - within)
-    for block in blocks(start, len(cells.order)):
+            yield from _products(cells, cell, np.arange(block.start, block.stop), least)
+    for block in blocks(int(cells.starts[part.start]), len(cells.order)):
         reach = cells.beyond(block, part, radius)
         for number in np.flatnonzero(reach.any(0)).tolist():
-            yield from _products(cells, part.start + number, block.start + np.flatnonzero(reach[:, number]), 1 - within)
+            yield from _products(cells, part[number], block.start + np.flatnonzero(reach[:, number]), least)
 
 
 def _products(cells: Cells, cell: int, places: Ints, least: float) -> Iterator[tuple[Ints, Ints]]:
-    """Those of a cell against vectors at later ``places``, or its own, where each pair counts once."""
-    others = cells.short[places]
-    for at in range(int(cells.starts[cell]), min(int(cells.starts[cell + 1]), int(places[-1]) + 1), _AT_ONCE):
-        stop = min(at + _AT_ONCE, int(cells.starts[cell + 1]))
-        left, right = np.nonzero(cells.short[at:stop] @ others.T >= least - _SLACK)
+    """Pairs of a cell with vectors at later ``places``, or at its own, whose products are that great."""
+    others = cells.short[places].T
+    start, stop = (int(place) for place in cells.starts[cell : cell + 2])
+    for at in range(start, min(stop, int(places[-1])), _AT_ONCE):
+        one = cells.short[at : min(at + _AT_ONCE, stop)]
+        left, right = np.nonzero(one @ others >= least)
         left, right = left + at, places[right]
-        yield left[left < right], right[left < right]
+        if len(left):
+            yield left[left < right], right[left < right]
 
 
-def _chunks(path: Path) -> Iterator[NearPairs]:
+def _chunks(path: Path) -> Iterator[Pairs]:
     """The pairs of a file, in the order in which they were found."""
     with open(path, "rb") as file:
         while file.read(1):
             file.seek(-1, 1)
-            yield NearPairs(*(np.load(file) for _ in range(3)))
+            yield Pairs(*(np.load(file) for _ in range(3)))
 
 
 def _too_many(within: float, most: int) -> CurateError:
