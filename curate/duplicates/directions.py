@@ -67,6 +67,17 @@ class Directions:
         return np.clip(found, 0, 2)
 
 
+def standard(values: Vectors) -> Directions:
+    """Standardise, without components: by the mean and 1 / deviation, 0 for a number that is the same everywhere."""
+    n = max(1, len(values))
+    mean = sum(values[part].sum(0, dtype=np.float64) for part in blocks(0, len(values))) / n
+    squares = sum(np.square(values[part] - mean).sum(0) for part in blocks(0, len(values))) / n
+    mean, deviation = (np.zeros(values.shape[1]) + x for x in (mean, np.sqrt(squares)))
+    varies = deviation > 1e-6 * deviation.max(initial=0)
+    scale = np.where(varies, 1 / np.where(varies, deviation, 1), 0)
+    return Directions(mean, scale, None)
+
+
 def directions(values: Vectors, left_out: float) -> Directions:
     """Standardise, and find components.
 
@@ -74,8 +85,7 @@ def directions(values: Vectors, left_out: float) -> Directions:
         values: shape (n, d), n > 0; may lie on disk, and is read a block at a time.
         left_out: share of the squared length that short vectors may leave out, where `LENGTHS` allows.
     """
-    mean, scale = _moments(values)
-    whole = Directions(mean, scale, None)
+    whole = standard(values)
     if values.shape[1] <= LENGTHS[0]:
         return whole
     x = whole.unit(values[:: -(-len(values) // SAMPLE)]).astype(np.float64)
@@ -83,19 +93,10 @@ def directions(values: Vectors, left_out: float) -> Directions:
     rest = 1 - np.cumsum(energy[::-1]) / max(energy.sum(), 1e-12)
     lengths = [length for length in LENGTHS if length <= values.shape[1]]
     length = next((length for length in lengths if rest[length - 2] <= left_out), lengths[-1])
-    return Directions(mean, scale, np.ascontiguousarray(vectors[:, :-length:-1], np.float32))
+    return Directions(whole.mean, whole.scale, np.ascontiguousarray(vectors[:, :-length:-1], np.float32))
 
 
 def blocks(start: int, stop: int) -> Iterator[slice]:
     """Slices of at most `AT_ONCE` rows from ``start`` to ``stop``."""
     for at in range(start, stop, AT_ONCE):
         yield slice(at, min(at + AT_ONCE, stop))
-
-
-def _moments(values: Vectors) -> tuple[Reals, Reals]:
-    """The mean, and 1 / deviation; 0 for a number that is the same everywhere."""
-    mean = sum(values[part].sum(0, dtype=np.float64) for part in blocks(0, len(values))) / len(values)
-    squares = sum(np.square(values[part] - mean).sum(0) for part in blocks(0, len(values))) / len(values)
-    deviation = np.sqrt(np.asarray(squares, np.float64))
-    varies = deviation > 1e-6 * deviation.max(initial=0)
-    return np.asarray(mean, np.float64), np.where(varies, 1 / np.where(varies, deviation, 1), 0)

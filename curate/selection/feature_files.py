@@ -60,18 +60,24 @@ def write_part(path: Path, names: pa.Table, values: Vectors, error: Codes) -> No
     table_file.write(path, table, {"format": "features", "version": VERSION}, dense=("embedding",))
 
 
-def load(folder: Path, index: Index) -> Features:
+def load(folder: Path, index: Index, into: Path | None = None) -> Features:
     """All features of a store.
+
+    Args:
+        into: an .npy file that they are written to and mapped from, so that a part at a time is in memory.
 
     Raises:
         CurateError: a part is of other samples, or has lost some.
         Unfinished: a part is damaged.
     """
-    values: Vectors = np.empty((0, 0), np.float16)
+    images, width = count(folder, index) if into else (len(index), 0)
+    values: Vectors = np.empty((0, width), np.float16)
     error, at = np.zeros(len(index), np.uint8), 0
     for number, (part, codes) in enumerate(_parts(folder, index)):
-        if not values.size:
-            values = np.empty((len(index), part.shape[1]), np.float16)
+        if not number:
+            shape = images, part.shape[1]
+            made = np.lib.format.open_memmap(into, "w+", np.float16, shape) if into else np.empty(shape, np.float16)
+            values = made
         values[at : at + len(part)] = part
         error[index.rows(number).start : index.rows(number).stop] = codes
         at += len(part)

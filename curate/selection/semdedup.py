@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from curate.duplicates.cells import SAMPLED, centres_of
-from curate.duplicates.directions import blocks, directions
+from curate.duplicates.directions import blocks, standard
 from curate.selection.base import Scores, Vectors
 from curate.types import Floats
 
@@ -28,7 +28,7 @@ def semdedup(store: Vectors, target: Vectors, seed: int) -> Scores:
 
     Facts: ``clusters``.
     """
-    unit = directions(store, 1).unit(store)
+    unit = standard(store).unit(store)
     count = max(1, round(len(unit) ** 0.5))
     centres = _unit(centres_of(unit[:: max(1, len(unit) // (count * SAMPLED))], count))
     cluster, closeness = np.empty(len(unit), np.int64), np.empty(len(unit), np.float32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from curate.duplicates.semantic import DISTANCE, digests, near_pairs
+from curate.duplicates.near_pairs import DISTANCE, digests, near_pairs
 from curate.selection.base import Scores, Vectors
 from curate.types import Ints
 from shards import shuffle

@@ -39,6 +39,8 @@ METHODS = {
     "classifier": {"nets": 1, "keep": 30.0},
     "nearest": {"nets": 1, "keep": 0.25},
     "simcore": {"nets": 1},
+    "semdedup": {"nets": 1, "keep": 0.25},
+    "softdedup": {"nets": 1, "keep": 0.25},
     "random": {"keep": 0.25},
 }
 
@@ -198,6 +200,8 @@ def test_every_method_has_its_page(data, tmp_path, name):
         "classifier": "so that 30 images do, as was asked for",
         "nearest": "so that 25.0% of the images do",
         "simcore": "by the method's own rule",
+        "semdedup": "so that 25.0% of the images do",
+        "softdedup": "so that 25.0% of the images do",
         "random": "so that 25.0% of the images do",
     }
     assert says.get(name, "No image goes for its weight") in page.text("kept")

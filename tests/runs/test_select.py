@@ -29,6 +29,8 @@ OPTIONS = {
     "classifier": {"nets": 1},
     "nearest": {"nets": 1, "keep": 100.0},
     "simcore": {"nets": 1},
+    "semdedup": {"nets": 1},
+    "softdedup": {"nets": 1, "keep": 0.5},
     "random": {"keep": 0.1},
 }
 every_selector = pytest.mark.parametrize("name", OPTIONS)

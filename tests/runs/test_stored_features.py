@@ -81,6 +81,9 @@ def test_a_part_is_a_plain_table(store, tmp_path):
     found = feature_files.load(folder, index)
     assert found.rows.tolist() == [i for i in range(48) if i != 20]
     assert found.values.dtype == np.float16
+    mapped = feature_files.load(folder, index, tmp_path / "values.npy")
+    assert np.array_equal(mapped.rows, found.rows)
+    assert np.array_equal(np.load(tmp_path / "values.npy"), found.values)
 
 
 def test_a_count_of_features_holds_one_part_at_a_time(store, tmp_path):

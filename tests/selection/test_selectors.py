@@ -13,6 +13,8 @@ from curate.errors import CurateError, Misuse
 from curate.selection import base, simcore
 from curate.selection.classifier import PENALTY, classifier, cross_fit
 from curate.selection.nearest import nearest
+from curate.selection.semdedup import likeness_before, semdedup
+from curate.selection.softdedup import neighbours, softdedup
 
 every_selector = pytest.mark.parametrize("name", SELECTORS)
 OWN, OTHERS, WIDTH = 30, 270, 12
@@ -138,6 +140,42 @@ def test_simcore_counts_an_image_that_two_centres_want_once():
     similarity = np.array([[1.0, 1.0], [0.99, 0.2], [0.1, 0.99], [0.1, 0.1]], np.float32)
     rows, rounds = simcore.take(similarity)
     assert (rows.tolist(), rounds) == ([0, 1, 2], 2)
+
+
+def test_semdedup_looks_at_those_before_as_its_authors_do():
+    """The upper triangle's greatest cosine, in one block and in several."""
+    unit = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    expected = np.triu(unit @ unit.T, 1)
+    expected[np.tril_indices(50)] = -1
+    assert likeness_before(unit) == pytest.approx(expected.max(0), abs=1e-6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("curate.selection.semdedup.AT_ONCE", 7)
+        assert likeness_before(unit) == pytest.approx(expected.max(0), abs=1e-6)
+
+
+def test_semdedup_keeps_one_of_each_and_of_no_target(scene):
+    """40 images four times over, each a little off: 40 stay by the rule, and by a budget of 40."""
+    draws = np.random.default_rng(0)
+    few = draws.normal(size=(40, WIDTH))
+    store = (np.repeat(few, 4, 0) + 0.02 * draws.normal(size=(160, WIDTH))).astype(np.float16)
+    scores = semdedup(store, np.empty((0, 0), np.float32), 0)
+    for kept in (scores.own, base.best(scores.score, 40)):
+        assert sorted(np.flatnonzero(kept) // 4) == list(range(40))
+
+
+def test_soft_deduplication_gives_copies_together_the_chances_of_one():
+    """40 copies, some of them exact, and 40 images that are alone: a first place is a copy's once in 41 draws."""
+    draws = np.random.default_rng(0)
+    alone = draws.normal(size=(40, WIDTH)).astype(np.float16)
+    copies = np.repeat(draws.normal(size=(1, WIDTH)), 40, 0)
+    copies[20:] += 0.01 * draws.normal(size=(20, WIDTH))
+    store = np.concatenate([copies.astype(np.float16), alone])
+    assert neighbours(store).tolist() == [40] * 40 + [1] * 40
+    firsts = [int(softdedup(store, alone[:0], seed).score.argmax()) for seed in range(400)]
+    assert 1 <= sum(first < 40 for first in firsts) <= 22  # 9.8 expected, 4 deviations
+    assert len(set(firsts)) > 35
+    assert softdedup(store, alone[:0], 0).facts == {"distinct": pytest.approx(41)}
 
 
 def test_a_budget_keeps_the_best_equals_by_row():
