@@ -51,7 +51,7 @@ def near_pairs(
     with tempfile.TemporaryDirectory(dir=folder, prefix=".near-pairs-") as scratch:
         place = Path(scratch)
         cells, most = _prepare(values, within, place)
-        told, step = 0, -(-cells // _PARTS)
+        told, step = 0, max(1, -(-cells // _PARTS))
         parts = [range(at, min(at + step, cells)) for at in range(0, cells, step)]
         for path, count in map_shards(partial(_compare, place, within, most), parts, workers):
             told += count

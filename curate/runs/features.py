@@ -133,20 +133,28 @@ class FeatureSummary:
     images_per_second: float
 
 
-def of_store(source: Source, index: Index, places: Sequence[Path], progress: Progress) -> Features:
+def of_store(
+    source: Source, index: Index, places: Sequence[Path], progress: Progress, into: Path | None = None
+) -> Features:
     """The features of a store: read from the first of ``places`` that has them all, else made in the last.
+
+    Args:
+        into: as `feature_files.load` has it.
 
     Raises:
         CurateError, ShardError: the store or its features cannot be read.
     """
     if source.given is not None:
-        return source.given.of(index.table.select(["shard", "key"]), "store")
+        found = source.given.of(index.table.select(["shard", "key"]), "store")
+        if into:
+            np.save(into, found.values)
+        return found
     for place in places:
         folder = source.folder(index, place)
         if not feature_files.missing(folder, index):
-            return feature_files.load(folder, index)
+            return feature_files.load(folder, index, into)
     make(source, index, folder, progress)
-    return feature_files.load(folder, index)
+    return feature_files.load(folder, index, into)
 
 
 def beside(index: Index) -> list[Path]:

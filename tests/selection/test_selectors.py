@@ -43,7 +43,7 @@ def test_scores_lie_in_0_1_and_a_rule_keeps_the_highest(name, scene):
     assert ((scores.score >= 0) & (scores.score <= 1)).all()
     assert (scores.own is not None) == SELECTORS.spec(name).has_own_rule
     if scores.own is not None:
-        assert scores.score[scores.own].min() > scores.score[~scores.own].max()
+        assert scores.score[scores.own].min() > scores.score[~scores.own].max(initial=-1)
 
 
 @every_selector
