@@ -13,7 +13,7 @@ import numpy as np
 
 from curate.duplicates.near_pairs import DISTANCE, digests, near_pairs
 from curate.selection.base import Scores, Vectors
-from curate.types import Ints
+from curate.types import Ints, Reals
 from shards import shuffle
 
 
@@ -23,11 +23,19 @@ def softdedup(store: Vectors, target: Vectors, seed: int) -> Scores:
     Facts: ``distinct``, the sum of 1 / (images like this one): how many there would be without copies.
     """
     weight = 1 / neighbours(store)
-    chance = (shuffle.permutation(seed, "soft deduplication", 0, len(store)) + 0.5) / len(store)
-    order = np.argsort(-np.log(chance) / weight, kind="stable")
     score = np.empty(len(store), np.float32)
-    score[order] = 1 - np.arange(len(store)) / len(store)
+    score[drawn(weight, seed)] = 1 - np.arange(len(store)) / len(store)
     return Scores(score, facts={"distinct": float(weight.sum())})
+
+
+def drawn(weight: Reals, seed: int) -> Ints:
+    """All places in a random order: the first, and each next of those left, with chances as the weights are.
+
+    Args:
+        weight: shape (n,), positive.
+    """
+    uniform = (shuffle.random_bits(seed, "soft deduplication", 0, len(weight)) + 0.5) / 2.0**64
+    return np.argsort(-np.log(uniform) / weight, kind="stable")
 
 
 def neighbours(values: Vectors) -> Ints:

@@ -56,8 +56,8 @@ def test_they_are_those_of_brute_force(n: int, d: int, within: float) -> None:
 
 def test_cells_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell holds two thirds, more than is compared in one go; other centres give the same."""
-    values = features(1200, 16)
-    values[400:] = values[400:] * 0.1 + 2
+    values = features(600, 16)
+    values[200:] = values[200:] * 0.1 + 2
     whole = found(list(near_pairs(values, 0.05)))
     assert whole.keys() == by_brute_force(values, 0.05).keys()
     monkeypatch.setattr(module, "_AT_ONCE", 50)

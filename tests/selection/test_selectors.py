@@ -14,7 +14,7 @@ from curate.selection import base, simcore
 from curate.selection.classifier import PENALTY, classifier, cross_fit
 from curate.selection.nearest import nearest
 from curate.selection.semdedup import likeness_before, semdedup
-from curate.selection.softdedup import neighbours, softdedup
+from curate.selection.softdedup import drawn, neighbours, softdedup
 
 every_selector = pytest.mark.parametrize("name", SELECTORS)
 OWN, OTHERS, WIDTH = 30, 270, 12
@@ -172,7 +172,8 @@ def test_soft_deduplication_gives_copies_together_the_chances_of_one():
     copies[20:] += 0.01 * draws.normal(size=(20, WIDTH))
     store = np.concatenate([copies.astype(np.float16), alone])
     assert neighbours(store).tolist() == [40] * 40 + [1] * 40
-    firsts = [int(softdedup(store, alone[:0], seed).score.argmax()) for seed in range(400)]
+    assert softdedup(store, alone[:0], 3).score.argmax() == drawn(1 / neighbours(store), 3)[0]
+    firsts = [drawn(np.r_[np.full(40, 1 / 40), np.ones(40)], seed)[0] for seed in range(400)]
     assert 1 <= sum(first < 40 for first in firsts) <= 22  # 9.8 expected, 4 deviations
     assert len(set(firsts)) > 35
     assert softdedup(store, alone[:0], 0).facts == {"distinct": pytest.approx(41)}
