@@ -516,8 +516,10 @@ def dedup(
     store: PathLike,
     *,
     out: PathLike,
-    level: Literal["exact", "perceptual"] = "perceptual",
+    level: Literal["exact", "perceptual", "semantic"] = "perceptual",
     distance: int = 8,
+    encoder: str | None = None,
+    cosine: float | None = None,
     keep: Literal["largest", "first", "highest-weight"] = "largest",
     run: Run | PathLike | None = None,
     against: PathLike | None = None,
@@ -532,8 +534,11 @@ def dedup(
     Args:
         store: the shards.
         out: folder of ``duplicates.parquet``, ``duplicates.png``, and ``manifest.parquet`` or ``weights.parquet``.
-        level: the least sure level that counts: the same bytes or pixels, or the same look.
+        level: the least sure level that counts: the same bytes or pixels, the same look, or features alike,
+            which alone decide then.
         distance: bits of 64 in which hashes of the look may differ, 0 to 12.
+        encoder: of the features, as `features` has it; None for untrained networks.
+        cosine: 1 - cosine of features up to which they are alike; None for 0.1.
         keep: which stays; ties by key.
         run: whose weights, for highest-weight.
         against: another store, or a target: what of the store is like an image of it goes.
@@ -553,13 +558,22 @@ def dedup(
     """
     from curate.duplicates.dedup import Choice
     from curate.duplicates.request import deduplicate
+    from curate.errors import Misuse
     from curate.progress import NullProgress
+    from curate.runs.semantic_level import DISTANCE, by_features
 
+    for name, value in (("encoder", encoder), ("cosine", cosine)):
+        if value is not None and level != "semantic":
+            raise Misuse(f"--{name} {value}: of --level semantic; leave it out")
+    features = None
+    if level == "semantic":
+        features = by_features(encoder or "untrained", DISTANCE if cosine is None else cosine, workers)
     weights = None if run is None else _path(run) / "weights.parquet"
     choice = Choice(level, distance, keep, weights, against is None if within is None else within, soft)
     compared = None if against is None else os.fspath(against)
     place = None if index is None else Path(index)
-    return deduplicate(os.fspath(store), compared, choice, Path(out), place, workers, progress or NullProgress())
+    told = progress or NullProgress()
+    return deduplicate(os.fspath(store), compared, choice, Path(out), place, workers, told, features)
 
 
 def audit(

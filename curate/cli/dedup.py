@@ -23,12 +23,16 @@ distance_option = click.option(
 @out_option("Gets duplicates.parquet, a contact sheet, and a manifest for `curate rewrite`.")
 @click.option(
     "--level",
-    type=click.Choice(["exact", "perceptual"]),
+    type=click.Choice(["exact", "perceptual", "semantic"]),
     default="perceptual",
     show_default=True,
-    help="What counts: the same bytes or pixels; or also the same look.",
+    help="What counts: the same bytes or pixels; or also the same look; or features alike, by these alone.",
 )
 @distance_option
+@click.option(
+    "--encoder", help="Features of --level semantic; `curate features --help` lists them [default: untrained]."
+)
+@click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.1].")
 @click.option(
     "--keep",
     type=click.Choice(["largest", "first", "highest-weight"]),
@@ -60,6 +64,7 @@ def dedup(store: str, out: Path, as_json: bool, **options: Any) -> None:
       curate rewrite --store store --manifest copies/manifest.parquet --out unique
       curate dedup store --against target --out unseen
       curate dedup store --soft --out shared
+      curate dedup store --level semantic --encoder lite0 --out meaning
     """
     from curate import api
     from curate.progress import Bar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from curate.duplicates import pairs
 from curate.duplicates.parts import parts_of, store_part
 from curate.errors import Misuse
 from curate.progress import Progress
+from shards.indexing.index import Index
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
 from shards.store import open_index
@@ -26,11 +28,14 @@ def deduplicate(
     index: Path | None,
     workers: int | None,
     progress: Progress,
+    by_features: Callable[[Index, Path, Progress], dedups.Semantic] | None = None,
 ) -> dedups.Deduplicated:
-    """As `curate.api.dedup`."""
+    """As `curate.api.dedup`; ``by_features`` decides at the semantic level."""
     refuse_distance(choice.distance)
     if against is None and not choice.within:
         raise Misuse("--no-within: nothing is left to compare with; name --against, or leave it out")
+    if by_features and against is not None:
+        raise Misuse("--against: features of two stores are not compared; give --level perceptual")
     if (choice.keep == "highest-weight") != (choice.weights is not None):
         raise Misuse("--keep highest-weight and --run belong together; give both or neither")
     if choice.weights is not None and not choice.weights.is_file():
@@ -40,8 +45,10 @@ def deduplicate(
         opened = open_index(store, index, processes)
         held = store_part(opened, out / HASHES, processes, progress)
         others = [] if against is None else parts_of(against, out / HASHES, processes, progress)
-        with progress.shards("comparing"):
-            return dedups.dedup(held, others, choice, out, processes)
+        semantic = by_features(opened, out, progress) if by_features else None
+        # Features have bars of their own.
+        with nullcontext() if semantic else progress.shards("comparing"):
+            return dedups.dedup(held, others, choice, out, processes, semantic)
 
 
 def look_for_leaks(

@@ -1,32 +1,57 @@
-"""The semantic level of duplicates for stores: their features, wherever these are, and the groups that they make."""
+"""The semantic level of duplicates for a store: its features, wherever they are, and the groups that they make."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from curate.duplicates.directions import blocks
+from curate.config.catalogue import parse_encoder
+from curate.config.schema import MachineConfig
+from curate.duplicates.dedup import Semantic
 from curate.duplicates.near_pairs import DISTANCE
 from curate.duplicates.semantic import semantic_groups
+from curate.errors import Misuse
 from curate.progress import Progress
-from curate.runs.features import Source, beside, of_store
+from curate.runs.features import Choice, Source, beside, of_store
+from curate.runs.threads import computing
 from curate.selection import feature_files
 from curate.types import Floats, Ints
 from shards.indexing.index import Index
 
 
-def semantic_level(
-    stores: Sequence[Index], source: Source, out: Path, order: Ints, progress: Progress, within: float = DISTANCE
-) -> tuple[Ints, Floats]:
-    """Group the images of one store, or of several together, by their features.
+def by_features(encoder: str, within: float, workers: int | None) -> Callable[[Index, Path, Progress], Semantic]:
+    """What `curate.duplicates.request.deduplicate` calls where features decide.
 
     Args:
-        stores: n images in all; ``source`` is calibrated on the first.
-        out: where features go that are not beside their store.
-        order: shape (n,): the rank in which images are preferred, store after store.
+        encoder: of `curate.config.catalogue.ENCODERS`, with what it needs after a colon.
+        within: 1 - cosine up to which images are alike.
+
+    Raises:
+        Misuse: either cannot be meant.
+    """
+    parse_encoder(encoder)
+    if not 0 < within < 1:
+        raise Misuse(f"--cosine {within:g}: must be between 0 and 1; 0.1 joins what is hardly to be told apart")
+    choice, machine = Choice(encoder), MachineConfig(workers=workers)
+
+    def of_index(index: Index, out: Path, progress: Progress) -> Semantic:
+        return partial(semantic_level, index, Source(choice, index, machine), out, progress, within)
+
+    return of_index
+
+
+def semantic_level(
+    index: Index, source: Source, out: Path, progress: Progress, within: float = DISTANCE, order: Ints | None = None
+) -> tuple[Ints, Floats]:
+    """Group the images of a store by their features.
+
+    Args:
+        out: where features go that are not beside the store.
+        order: shape (n,): the rank in which images are preferred; None for that of the store.
 
     Returns:
         As `semantic_groups`; an image without features stands alone.
@@ -34,33 +59,13 @@ def semantic_level(
     Raises:
         CurateError, ShardError: features cannot be made or read, or tell nothing apart.
     """
-    n = sum(len(index) for index in stores)
-    representative, distance = np.arange(n), np.zeros(n, np.float32)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".features-") as scratch:
-        path, rows = _joined(stores, source, out, Path(scratch), progress)
-        rank = np.argsort(np.argsort(order[rows]))
+    representative, distance = np.arange(len(index)), np.zeros(len(index), np.float32)
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".features-") as scratch, computing(None, progress.note):
+        path = Path(scratch) / "features.npy"
+        rows = of_store(source, index, [*beside(index), out / feature_files.FOLDER], progress, path).rows
+        rank = np.argsort(np.argsort(rows if order is None else order[rows]))
         with progress.shards("features alike"):
             of, apart = semantic_groups(path, rank, within, max(1, source.workers), Path(scratch))
     representative[rows], distance[rows] = rows[of], apart
     return representative, distance
-
-
-def _joined(stores: Sequence[Index], source: Source, out: Path, scratch: Path, progress: Progress) -> tuple[Path, Ints]:
-    """One file with the features of all, and whose they are."""
-    rows, paths, before = [], [], 0
-    for number, index in enumerate(stores):
-        paths.append(scratch / f"{number}.npy")
-        places = [*beside(index), out / feature_files.FOLDER]
-        rows.append(of_store(source, index, places, progress, paths[-1]).rows + before)
-        before += len(index)
-    if len(paths) == 1:
-        return paths[0], rows[0]
-    parts = [np.load(path, mmap_mode="r") for path in paths]
-    shape = sum(map(len, rows)), parts[0].shape[1]
-    whole, at = np.lib.format.open_memmap(scratch / "whole.npy", "w+", parts[0].dtype, shape), 0
-    for part in parts:
-        for block in blocks(0, len(part)):
-            whole[at + block.start : at + block.stop] = part[block]
-        at += len(part)
-    whole.flush()
-    return scratch / "whole.npy", np.concatenate(rows)
