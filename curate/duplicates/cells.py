@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from curate.duplicates.directions import Directions, Vectors, blocks
+from curate.duplicates.directions import Directions, Vectors, blocks, brief
 from curate.types import Floats, Ints
 
 #: Vectors a centre that the centres are found on, and rounds of it.
@@ -24,7 +24,7 @@ class Cells:
     """Vectors by cell, their arrays mapped from a folder; a place is where a vector stands in that order.
 
     Args:
-        short: shape (n, w), float32: by place.
+        short, brief: shape (n, w) and at most (n, `directions.BRIEF`), float32: by place.
         order: shape (n,), int64: the row of each place.
         starts: shape (k + 1,), int64: the first place of each cell.
         centres: shape (k, w), float32.
@@ -32,6 +32,7 @@ class Cells:
     """
 
     short: Floats
+    brief: Floats
     order: Ints
     starts: Ints
     centres: Floats
@@ -68,9 +69,12 @@ def write_cells(values: Vectors, how: Directions, count: int, folder: Path) -> N
         own[part] = squared.min(1)
     order = np.argsort(cell, kind="stable")
     short = np.lib.format.open_memmap(folder / "short.npy", "w+", np.float32, (n, centres.shape[1]))
+    few = np.lib.format.open_memmap(folder / "brief.npy", "w+", np.float32, (n, brief(centres).shape[1]))
     for part in blocks(0, n):
-        short[part] = how.short(values[order[part]])
+        short[part] = x = how.short(values[order[part]])
+        few[part] = brief(x)
     short.flush()
+    few.flush()
     starts = np.searchsorted(cell[order], np.arange(len(centres) + 1))
     for name, array in {"order": order, "starts": starts, "centres": centres, "own": own[order]}.items():
         np.save(folder / f"{name}.npy", array)
@@ -78,7 +82,7 @@ def write_cells(values: Vectors, how: Directions, count: int, folder: Path) -> N
 
 def open_cells(folder: Path) -> Cells:
     """What `write_cells` wrote, mapped."""
-    names = ("short", "order", "starts", "centres", "own")
+    names = ("short", "brief", "order", "starts", "centres", "own")
     return Cells(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in names))
 
 

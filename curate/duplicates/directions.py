@@ -21,8 +21,8 @@ from curate.types import Floats, Ints, Reals
 Vectors = npt.NDArray[np.floating[Any]]
 #: Rows that are worked on in one go; rows that the components are found on.
 AT_ONCE, SAMPLE = 8192, 16_384
-#: Numbers of a short vector, the fewest that leave little enough out.
-LENGTHS = (64, 128, 256)
+#: Numbers of a brief vector; and of a short one, the fewest that leave little enough out.
+BRIEF, LENGTHS = 16, (64, 128, 256)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Directions:
 
     Args:
         mean, scale: shape (d,), float64: what is taken off each number, and what it is multiplied by then.
-        basis: shape (d, q), float32, orthonormal columns; None where features are short as they are.
+        basis: shape (d, q), float32, orthonormal columns, principal components first; None where features are brief.
     """
 
     mean: Reals
@@ -67,6 +67,12 @@ class Directions:
         return np.clip(found, 0, 2)
 
 
+def brief(short: Floats) -> Floats:
+    """The first numbers of short vectors and the length of the rest: shape (k, `BRIEF`), a bound of theirs again."""
+    rest = np.linalg.norm(short[:, BRIEF - 1 :], axis=1, keepdims=True)
+    return np.concatenate([short[:, : BRIEF - 1], rest], 1)
+
+
 def standard(values: Vectors) -> Directions:
     """Standardise, without components: by the mean and 1 / deviation, 0 for a number that is the same everywhere."""
     n = max(1, len(values))
@@ -86,14 +92,15 @@ def directions(values: Vectors, left_out: float) -> Directions:
         left_out: share of the squared length that short vectors may leave out, where `LENGTHS` allows.
     """
     whole = standard(values)
-    if values.shape[1] <= LENGTHS[0]:
+    if values.shape[1] <= BRIEF:
         return whole
     x = whole.unit(values[:: -(-len(values) // SAMPLE)]).astype(np.float64)
     energy, vectors = np.linalg.eigh(x.T @ x)
     rest = 1 - np.cumsum(energy[::-1]) / max(energy.sum(), 1e-12)
-    lengths = [length for length in LENGTHS if length <= values.shape[1]]
+    lengths = [length for length in LENGTHS if length < len(rest)] or [len(rest) + 1]
     length = next((length for length in lengths if rest[length - 2] <= left_out), lengths[-1])
-    return Directions(whole.mean, whole.scale, np.ascontiguousarray(vectors[:, :-length:-1], np.float32))
+    basis = vectors[:, ::-1][:, : length - 1]
+    return Directions(whole.mean, whole.scale, np.ascontiguousarray(basis, np.float32))
 
 
 def blocks(start: int, stop: int) -> Iterator[slice]:

@@ -1,8 +1,8 @@
 """All pairs of images whose features are alike, complete and exact, without all of them in memory.
 
 Rows are sorted into cells; a cell is compared with itself and with those vectors of later cells that can have a
-neighbour in it (`curate.duplicates.cells`), first by short vectors, then by the features themselves. No pair is missed,
-so neither the cells nor the number of workers change what is found.
+neighbour in it (`curate.duplicates.cells`), by brief vectors, then by short ones, then by the features. No pair is
+missed, so neither the cells nor the number of workers change what is found.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from shards.io.parallel import map_shards
 DISTANCE = 0.1
 #: What float32 may be off in a product of two directions.
 _SLACK = 1e-5
-#: Vectors of a cell that are compared in one go, and parts of the work.
-_AT_ONCE, _PARTS = 1024, 64
+#: Vectors of a cell and of others that are compared in one go, so that products stay in a core's cache.
+_HIGH, _WIDE = 256, 2048
+#: Parts of the work.
+_PARTS = 64
 #: Pairs that are told at most, where images have fewer than that on average: 5 GB.
 MOST, _MOST_EACH = 1 << 28, 256
 
@@ -134,14 +136,26 @@ def _candidates(cells: Cells, part: range, within: float) -> Iterator[tuple[Ints
 
 def _products(cells: Cells, cell: int, places: Ints, least: float) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a cell with vectors at later ``places``, or at its own, whose products are that great."""
-    others = cells.short[places].T
+    others = cells.brief[places].T
     start, stop = (int(place) for place in cells.starts[cell : cell + 2])
-    for at in range(start, min(stop, int(places[-1])), _AT_ONCE):
-        one = cells.short[at : min(at + _AT_ONCE, stop)]
-        left, right = np.nonzero(one @ others >= least)
-        left, right = left + at, places[right]
-        if len(left):
-            yield left[left < right], right[left < right]
+    for at in range(start, min(stop, int(places[-1])), _HIGH):
+        one = cells.brief[at : min(at + _HIGH, stop)]
+        for beside in range(0, len(places), _WIDE):
+            products = one @ others[:, beside : beside + _WIDE]
+            # Of a mask of two dimensions nonzero takes as long as the product.
+            left, right = divmod(np.flatnonzero(products >= least), products.shape[1])
+            left, right = left + at, places[beside + right]
+            later = left < right
+            if later.any():
+                yield from _confirmed(cells, left[later], right[later], least)
+
+
+def _confirmed(cells: Cells, left: Ints, right: Ints, least: float) -> Iterator[tuple[Ints, Ints]]:
+    """Those of pairs of places whose short vectors have products that great, too."""
+    for part in blocks(0, len(left)):
+        products = np.einsum("ij,ij->i", cells.short[left[part]], cells.short[right[part]])
+        near = products >= least
+        yield left[part][near], right[part][near]
 
 
 def _chunks(path: Path) -> Iterator[Pairs]:
