@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from curate.duplicates.directions import Directions, Vectors, blocks, brief
+from curate.duplicates.directions import Shortened, Vectors, blocks, brief
 from curate.types import Floats, Ints
 
 #: Vectors a centre that the centres are found on, and rounds of it.
@@ -56,14 +56,14 @@ class Cells:
         return np.asarray(reach & (cell[:, None] > np.arange(cells.start, cells.stop)))
 
 
-def write_cells(values: Vectors, how: Directions, count: int, folder: Path) -> None:
+def write_cells(values: Vectors, how: Shortened, count: int, folder: Path) -> None:
     """Sort rows into ``count`` cells and write the arrays of `Cells`; a block of the vectors is in memory at a time."""
     n = len(values)
-    sample = how.short(values[:: max(1, n // (count * SAMPLED))])
+    sample = how(values[:: max(1, n // (count * SAMPLED))])
     centres = centres_of(sample, min(count, len(sample)))
     cell, own = np.empty(n, np.int32), np.empty(n, np.float32)
     for part in blocks(0, n):
-        x = how.short(values[part])
+        x = how(values[part])
         squared = np.square(x).sum(1, keepdims=True) - 2 * x @ centres.T + np.square(centres).sum(1)
         cell[part] = squared.argmin(1)
         own[part] = squared.min(1)
@@ -71,7 +71,7 @@ def write_cells(values: Vectors, how: Directions, count: int, folder: Path) -> N
     short = np.lib.format.open_memmap(folder / "short.npy", "w+", np.float32, (n, centres.shape[1]))
     few = np.lib.format.open_memmap(folder / "brief.npy", "w+", np.float32, (n, brief(centres).shape[1]))
     for part in blocks(0, n):
-        short[part] = x = how.short(values[order[part]])
+        short[part] = x = how(values[order[part]])
         few[part] = brief(x)
     short.flush()
     few.flush()

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from curate.duplicates.cells import Cells, open_cells, write_cells
-from curate.duplicates.directions import Directions, Vectors, blocks, directions
+from curate.duplicates.directions import Vectors, blocks, distances, shortened
 from curate.duplicates.sorted_pairs import CHUNK, Pairs
 from curate.errors import CurateError
 from curate.types import Ints
 from shards.io.parallel import map_shards
 
 #: 1 - cosine up to which two images count as alike, where nobody says otherwise.
-DISTANCE = 0.1
+DISTANCE = 0.05
 #: What float32 may be off in a product of two directions.
 _SLACK = 1e-5
 #: Vectors of a cell and of others that are compared in one go, so that products stay in a core's cache.
@@ -85,24 +85,20 @@ def _prepare(values: Vectors | Path, within: float, place: Path) -> tuple[int, i
     held = np.load(place / "values.npy", mmap_mode="r")
     if len(held) < 2:
         return 0, 0
-    how = directions(held, within)
-    np.savez(place / "how.npz", **{name: array for name, array in vars(how).items() if array is not None})
-    write_cells(held, how, round(len(held) ** 0.5), place)
+    write_cells(held, shortened(held, within), round(len(held) ** 0.5), place)
     return len(open_cells(place).centres), max(MOST, _MOST_EACH * len(held))
 
 
 def _compare(place: Path, within: float, most: int, part: range) -> tuple[Path, int]:
     """The pairs whose earlier cell is one of ``part``, in a file: three arrays, one after another."""
-    held = np.load(place / "how.npz")
-    how = Directions(held["mean"], held["scale"], held.get("basis"))
     values, cells = np.load(place / "values.npy", mmap_mode="r"), open_cells(place)
     path, told = place / f"pairs-{part.start:06d}", 0
     with open(path, "wb") as file:
         for left, right in _many(_candidates(cells, part, within)):
             one, other = cells.order[left], cells.order[right]
-            distance = how.distances(values, one, other)
-            near = distance <= within
-            for array in (np.minimum(one, other), np.maximum(one, other), distance):
+            apart = distances(values, one, other)
+            near = apart <= within
+            for array in (np.minimum(one, other), np.maximum(one, other), apart):
                 np.save(file, array[near])
             told += int(near.sum())
             if told > most:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curate.duplicates.directions import Vectors, blocks, standard
+from curate.duplicates.directions import Vectors, blocks, distances
 from curate.duplicates.groups import distinct, group
 from curate.duplicates.near_pairs import DISTANCE, digests, near_pairs
 from curate.types import Floats, Ints
@@ -16,7 +16,7 @@ from curate.types import Floats, Ints
 def semantic_groups(
     features: Path, order: Ints, within: float = DISTANCE, workers: int = 1, folder: Path | None = None
 ) -> tuple[Ints, Floats]:
-    """Group images around representatives by 1 - cosine of their standardised features.
+    """Group images around representatives by 1 - cosine of their features.
 
     Args:
         features: an .npy file of shape (n, d); a block of it is in memory at a time.
@@ -39,11 +39,10 @@ def semantic_groups(
         if len(kept) < len(values):
             path = Path(scratch) / "features.npy"
             _write(values, kept, path)
-        once: Vectors = np.load(path, mmap_mode="r")
         rank = np.argsort(np.argsort(order[kept]))
         of_kept = group(len(kept), near_pairs(path, within, workers, folder), rank, within)
         representative = kept[of_kept][kind]
-        return representative, standard(once).distances(values, np.arange(len(values)), representative)
+        return representative, distances(values, np.arange(len(values)), representative)
 
 
 def _write(values: Vectors, rows: Ints, path: Path) -> None:

@@ -35,7 +35,7 @@ def by_features(encoder: str, within: float, workers: int | None) -> Callable[[I
     """
     parse_encoder(encoder)
     if not 0 < within < 1:
-        raise Misuse(f"--cosine {within:g}: must be between 0 and 1; 0.1 joins what is hardly to be told apart")
+        raise Misuse(f"--cosine {within:g}: must be between 0 and 1; 0.05 joins what is hardly to be told apart")
     choice, machine = Choice(encoder), MachineConfig(workers=workers)
 
     def of_index(index: Index, out: Path, progress: Progress) -> Semantic:

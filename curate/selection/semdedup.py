@@ -3,9 +3,9 @@
 After Abbas, Tirumala, Simig, Ganguli, Morcos, "SemDeDup: Data-efficient learning at web-scale through semantic
 deduplication" (arXiv 2303.09540) and its authors' code: k-means of directions; in each cluster images stand from the
 one least like the centre on; one is dropped whose cosine with any that stands before it is above 1 - epsilon.
-**Readings:** features are standardised on the store first, as for SimCore; the square root of the number of images as
-clusters (the authors: 50,000 for 440 million); centres found on a sample. A score is half of 1 - the greatest cosine
-with one before, so that a budget (``--keep``) is what the paper does: the epsilon that leaves so many.
+**Readings:** the square root of the number of images as clusters (the authors: 50,000 for 440 million); centres found
+on a sample. A score is half of 1 - the greatest cosine with one before, so that a budget (``--keep``) is what the paper
+does: the epsilon that leaves so many.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from curate.duplicates.cells import SAMPLED, centres_of
-from curate.duplicates.directions import blocks, standard
+from curate.duplicates.directions import blocks, unit
 from curate.selection.base import Scores, Vectors
 from curate.types import Floats
 
 #: 1 - cosine below which an image is dropped, where no budget says how many.
-EPSILON = 0.1
+EPSILON = 0.05
 #: Images of a cluster that are compared with it in one go.
 AT_ONCE = 2048
 
@@ -28,34 +28,30 @@ def semdedup(store: Vectors, target: Vectors, seed: int) -> Scores:
 
     Facts: ``clusters``.
     """
-    unit = standard(store).unit(store)
-    count = max(1, round(len(unit) ** 0.5))
-    centres = _unit(centres_of(unit[:: max(1, len(unit) // (count * SAMPLED))], count))
-    cluster, closeness = np.empty(len(unit), np.int64), np.empty(len(unit), np.float32)
-    for part in blocks(0, len(unit)):
-        cosines = unit[part] @ centres.T
+    directions = unit(store)
+    count = max(1, round(len(directions) ** 0.5))
+    centres = unit(centres_of(directions[:: max(1, len(directions) // (count * SAMPLED))], count))
+    cluster, closeness = np.empty(len(directions), np.int64), np.empty(len(directions), np.float32)
+    for part in blocks(0, len(directions)):
+        cosines = directions[part] @ centres.T
         cluster[part], closeness[part] = cosines.argmax(1), cosines.max(1)
-    score = np.empty(len(unit), np.float32)
+    score = np.empty(len(directions), np.float32)
     order = np.lexsort((closeness, cluster))
     for rows in np.split(order, np.flatnonzero(np.diff(cluster[order])) + 1):
-        score[rows] = (1 - likeness_before(unit[rows])) / 2
+        score[rows] = (1 - likeness_before(directions[rows])) / 2
     return Scores(score, score >= EPSILON / 2, {"clusters": float(count)}, EPSILON / 2)
 
 
-def likeness_before(unit: Floats) -> Floats:
+def likeness_before(directions: Floats) -> Floats:
     """The greatest cosine of each with one that stands before it, -1 for the first: shape (m,), in [-1, 1].
 
     Args:
-        unit: shape (m, d): directions of one cluster, in the order in which they are preferred.
+        directions: shape (m, d): of one cluster, in the order in which they are preferred.
     """
-    found = np.full(len(unit), -1, np.float32)
-    for at in range(0, len(unit), AT_ONCE):
-        stop = min(at + AT_ONCE, len(unit))
-        cosines = unit[at:stop] @ unit[:stop].T
+    found = np.full(len(directions), -1, np.float32)
+    for at in range(0, len(directions), AT_ONCE):
+        stop = min(at + AT_ONCE, len(directions))
+        cosines = directions[at:stop] @ directions[:stop].T
         cosines[np.arange(stop) >= np.arange(at, stop)[:, None]] = -1
         found[at:stop] = cosines.max(1)
     return np.clip(found, -1, 1)
-
-
-def _unit(x: Floats) -> Floats:
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12), np.float32)
