@@ -560,14 +560,15 @@ def dedup(
     from curate.duplicates.request import deduplicate
     from curate.errors import Misuse
     from curate.progress import NullProgress
-    from curate.runs.semantic_level import DISTANCE, by_features
 
     for name, value in (("encoder", encoder), ("cosine", cosine)):
         if value is not None and level != "semantic":
             raise Misuse(f"--{name} {value}: of --level semantic; leave it out")
     features = None
     if level == "semantic":
-        features = by_features(encoder or "untrained", DISTANCE if cosine is None else cosine, workers)
+        from curate.runs.semantic_level import by_features
+
+        features = by_features(encoder or "untrained", cosine, workers)
     weights = None if run is None else _path(run) / "weights.parquet"
     choice = Choice(level, distance, keep, weights, against is None if within is None else within, soft)
     compared = None if against is None else os.fspath(against)

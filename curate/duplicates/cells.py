@@ -76,8 +76,10 @@ def write_cells(values: Vectors, how: Shortened, count: int, folder: Path) -> No
     short.flush()
     few.flush()
     starts = np.searchsorted(cell[order], np.arange(len(centres) + 1))
-    for name, array in {"order": order, "starts": starts, "centres": centres, "own": own[order]}.items():
-        np.save(folder / f"{name}.npy", array)
+    np.save(folder / "order.npy", order)
+    np.save(folder / "starts.npy", starts)
+    np.save(folder / "centres.npy", centres)
+    np.save(folder / "own.npy", own[order])
 
 
 def open_cells(folder: Path) -> Cells:

@@ -23,17 +23,21 @@ from curate.types import Floats, Ints
 from shards.indexing.index import Index
 
 
-def by_features(encoder: str, within: float, workers: int | None) -> Callable[[Index, Path, Progress], Semantic]:
+def by_features(
+    encoder: str, within: float | None = None, workers: int | None = None
+) -> Callable[[Index, Path, Progress], Semantic]:
     """What `curate.duplicates.request.deduplicate` calls where features decide.
 
     Args:
         encoder: of `curate.config.catalogue.ENCODERS`, with what it needs after a colon.
-        within: 1 - cosine up to which images are alike.
+        within: 1 - cosine up to which images are alike; None for `DISTANCE`.
+        workers: processes; None for one a core.
 
     Raises:
         Misuse: either cannot be meant.
     """
     parse_encoder(encoder)
+    within = DISTANCE if within is None else within
     if not 0 < within < 1:
         raise Misuse(f"--cosine {within:g}: must be between 0 and 1; 0.05 joins what is hardly to be told apart")
     choice, machine = Choice(encoder), MachineConfig(workers=workers)
