@@ -30,7 +30,7 @@ TINY = Scale(
     {"10": Mixture(16, {"imagenet12": 40, "mnist": 30}, train=60, val=6, test=30)},
     targets=("gtsrb", "notmnist"),
     pretexts=("rotation",),
-    chosen=("nearest-pixels", "classifier-pixels"),
+    chosen=("nearest-pixels", "classifier-pixels", "semdedup", "softdedup"),
     trained=("raw", "random", "classifier-pixels", "in-domain"),
     weighed=(),
     steps=2,
@@ -112,6 +112,11 @@ def test_every_arm_has_its_numbers(done: tuple[Path, dict[str, Any]]) -> None:
     assert {one["choice"] for one in record["selected"]} == {
         f"{target}-{name}" for target in TINY.targets for name in TINY.chosen
     }
+    kept = {one["choice"]: one["kept"] for one in record["selected"]}
+    for target in TINY.targets:  # half the store, whatever is inside
+        assert (
+            kept[f"{target}-semdedup"] == kept[f"{target}-softdedup"] == round(sum(record["stores"]["10"].values()) / 2)
+        )
     for name in ("pays.json", "pays.md", "map.png", "curves.png"):
         assert (out / name).stat().st_size > 500
     assert json.loads((out / "pays.json").read_bytes()) == record
