@@ -538,7 +538,7 @@ def dedup(
             which alone decide then.
         distance: bits of 64 in which hashes of the look may differ, 0 to 12.
         encoder: of the features, as `features` has it; None for untrained networks.
-        cosine: 1 - cosine of features up to which they are alike; None for 0.05.
+        cosine: 1 - cosine of features up to which they are alike; None for 0.04.
         keep: which stays; ties by key.
         run: whose weights, for highest-weight.
         against: another store, or a target: what of the store is like an image of it goes.

@@ -32,7 +32,7 @@ distance_option = click.option(
 @click.option(
     "--encoder", help="Features of --level semantic; `curate features --help` lists them [default: untrained]."
 )
-@click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.05].")
+@click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.04].")
 @click.option(
     "--keep",
     type=click.Choice(["largest", "first", "highest-weight"]),

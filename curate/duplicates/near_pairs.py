@@ -23,7 +23,7 @@ from curate.types import Ints
 from shards.io.parallel import map_shards
 
 #: 1 - cosine up to which two images count as alike, where nobody says otherwise.
-DISTANCE = 0.05
+DISTANCE = 0.04
 #: What float32 may be off in a product of two directions.
 _SLACK = 1e-5
 #: Vectors of a cell and of others that are compared in one go, so that products stay in a core's cache.

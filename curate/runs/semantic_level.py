@@ -39,7 +39,7 @@ def by_features(
     parse_encoder(encoder)
     within = DISTANCE if within is None else within
     if not 0 < within < 1:
-        raise Misuse(f"--cosine {within:g}: must be between 0 and 1; 0.05 joins what is hardly to be told apart")
+        raise Misuse(f"--cosine {within:g}: must be between 0 and 1; it is 0.04 where nothing is said")
     choice, machine = Choice(encoder), MachineConfig(workers=workers)
 
     def of_index(index: Index, out: Path, progress: Progress) -> Semantic:

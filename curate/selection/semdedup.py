@@ -18,7 +18,7 @@ from curate.selection.base import Scores, Vectors
 from curate.types import Floats
 
 #: 1 - cosine below which an image is dropped, where no budget says how many.
-EPSILON = 0.05
+EPSILON = 0.04
 #: Images of a cluster that are compared with it in one go.
 AT_ONCE = 2048
 
