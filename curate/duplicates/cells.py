@@ -6,11 +6,13 @@ nothing of what it finds: see `beyond`.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from curate.duplicates.directions import Shortened, Vectors, blocks, brief
 from curate.types import Floats, Ints
@@ -91,15 +93,7 @@ def open_cells(folder: Path) -> Cells:
 def centres_of(sample: Floats, count: int) -> Floats:
     """``count`` centres of shape (count, w), float32, by k-means from random ones of the sample."""
     means = KMeans(count, init="random", n_init=1, max_iter=ROUNDS, random_state=0)
-    return np.asarray(_quietly(means, sample).cluster_centers_, np.float32)
-
-
-def _quietly(means: KMeans, sample: Floats) -> KMeans:
-    """Fitted; that there are fewer different vectors than centres is no fault."""
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return means.fit(sample)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different vectors than centres are no fault
+        means.fit(sample)
+    return np.asarray(means.cluster_centers_, np.float32)
