@@ -25,9 +25,9 @@ from shards.indexing.key_hashes import any_sample_twice
 from shards.indexing.members import SampleMembers, members_by_key, readable_bodies, without_duplicates
 from shards.indexing.take_rows import SPAN, take_rows
 from shards.io import parquet
+from shards.io.folders import OWN_FOLDER
 from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, open_mapped
-from shards.io.folders import OWN_FOLDER
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
 from shards.io.shard_set import ShardSet, locate
