@@ -311,6 +311,21 @@ def test_the_tables_of_the_study_are_the_recorded_ones():
     )
 
 
+def test_what_the_signals_tell_is_as_recorded():
+    """The table of the method's page: mean and standard error over the seeds, and seconds."""
+    lines = json.loads((RESULTS / "signals" / "auroc.json").read_text())["lines"]
+    rows = between(read("docs/method.md"), "signals").splitlines()[2:]
+    for row, signal in zip(rows, ("exact", "head", "head, factors", "reference-net"), strict=True):
+        own = [line for line in lines if line["signal"] == signal]
+        shown = [f"{np.mean([line['seconds'] for line in own]):.0f}"]
+        for target in ("omniglot", "gtsrb"):
+            found = [line["mean"] for line in own if line["target"] == target]
+            shown.insert(
+                0, f"{np.mean(found):.3f} ± {np.std(found, ddof=1) / len(found) ** 0.5:.3f}".replace("0.", ".")
+            )
+        assert [cell.strip() for cell in row.split("|")[2:-1]] == shown
+
+
 def between(page, name):
     """What stands between two marks of a page."""
     return page.split(f"<!-- {name}:begin -->\n")[1].split(f"<!-- {name}:end -->")[0]
