@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from curate.config.catalogue import PRETEXTS
 from curate.data.decode import Pixels
 from curate.errors import CurateError, NothingLeft
 from curate.progress import Progress
@@ -32,8 +33,8 @@ def train_on(
     """
     size, device = job.config.train.batch, job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
-    if most_steps is not None and most_steps * size < len(ordered):
-        ordered = ordered[: most_steps * size]
+    ordered = ordered[: visited(len(ordered), size, PRETEXTS.spec(job.config.pretext).couples, most_steps)]
+    if len(ordered) < len(rows):
         rows = np.sort(ordered)
     visit = np.empty(len(rows), np.int64)
     visit[np.searchsorted(rows, ordered)] = job.state.step + np.arange(len(rows)) // size
@@ -57,6 +58,20 @@ def train_on(
         ) from error
     job.state.method.end_epoch(at, job.state.step)
     return totals, totals.seconds
+
+
+def visited(images: int, batch: int, couples: bool, most_steps: int | None = None) -> int:
+    """How many of an epoch's images are trained on: all, or those of its first ``most_steps``.
+
+    Where a pretext sets the images of a batch against one another, not those of a last batch that is less than half:
+    with two images the contrast is nothing and batch norm goes by two, which costs more than a whole step brings.
+
+    >>> visited(514, 64, couples=True), visited(514, 64, couples=False), visited(20, 64, couples=True)
+    (512, 514, 20)
+    """
+    if couples and images > batch and images % batch < batch / 2:
+        images -= images % batch
+    return images if most_steps is None else min(images, most_steps * batch)
 
 
 def fewest_kept(batch: int, decodable: int) -> int:

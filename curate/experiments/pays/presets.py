@@ -48,6 +48,11 @@ WEIGHINGS: dict[str, Options] = {
     # An epoch of the whole store is as many steps as these ten of what the prior leaves, and more.
     "bdw": {**_BELIEF, "method": "bdw", "prior": "uniform", "epochs": 2},
     "bdw-prior": {**_BELIEF, "method": "bdw", "prior": "classifier", **_NETS, "epochs": 10},
+    "bdw-shared": {
+        **{name: value for name, value in _BELIEF.items() if name != "meta_average"},
+        **{"method": "bdw", "prior": "classifier", **_NETS, "epochs": 10},
+        **{"signal": "head", "share": "clusters:400", "returns": True},
+    },
     "dw": {**{k: v for k, v in _BELIEF.items() if k != "expected_gradient"}, "method": "dw", "epochs": 2},
 }
 #: What is chosen by nobody: all, as many at random as are inside, and what is inside.
