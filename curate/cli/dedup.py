@@ -45,7 +45,11 @@ distance_option = click.option(
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Whose weights, for --keep highest-weight.",
 )
-@click.option("--against", metavar="OTHER", help="Another store, or a target: what is like an image of it goes.")
+@click.option(
+    "--against",
+    metavar="OTHER",
+    help="Another store, or a target: what is like an image of it goes, or with --soft shares its weight.",
+)
 @click.option(
     "--within/--no-within",
     default=None,

@@ -65,9 +65,12 @@ class Subset(IterableDataset[dict[str, Any]]):
         return rounds * self.batch + rest * (self.rank + 1) // self.ranks - rest * self.rank // self.ranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Read this epoch, from its beginning, in the next pass."""
+        """Read this epoch in the next pass: from its beginning, or where a state of it that was just loaded stands."""
         if epoch < 0:
             raise Misuse("the number of an epoch", expected="at least 0", found=epoch)
+        begun = self._here is not None or bool(self._begin[2])
+        if epoch == int(self._begin[0]) and not begun:
+            return
         self._begin.copy_(torch.tensor([epoch, 0, 0]))
         self._here = None
 

@@ -59,7 +59,8 @@ class Deduplicated:
         dropped: copies: images that go, or share a weight.
         by_level: of them, by the surest level at which each is like who stays.
         largest: images of the largest group.
-        flat: images whose hash says nothing (of one colour, for one): only exact copies of them are found.
+        flat: images whose hash says nothing (of one colour, for one): only exact copies of them are found; 0 where
+            features are compared.
         undecodable: images that do not decode, which are left as they are.
         out: the folder.
     """
@@ -78,7 +79,7 @@ class Deduplicated:
         by_level = ", ".join(f"{n:,} {level}" for level, n in self.by_level.items() if n) or "none"
         parts = [
             f"{self.dropped:,} of {self.images:,} images are copies ({by_level})",
-            f"{self.groups:,} groups, the largest of {self.largest:,}" if self.groups else "",
+            f"{self.groups:,} group{'s' * (self.groups != 1)}, the largest of {self.largest:,}" if self.groups else "",
             f"{self.flat:,} have no look of their own (one colour, say) and were compared exactly" if self.flat else "",
             f"{self.undecodable:,} do not decode and stay" if self.undecodable else "",
         ]
@@ -127,7 +128,7 @@ def dedup(
         dropped=int(copies.sum()),
         by_level={name: int((copies & (alike.level == at)).sum()) for at, name in enumerate(levels.LEVELS)},
         largest=int((sizes + (np.arange(len(sizes)) >= n))[by].max(initial=0)),
-        flat=int(((error == 0) & store.hashed.look.flat).sum()),
+        flat=int(((error == 0) & store.hashed.look.flat).sum()) if semantic is None else 0,
         undecodable=int((error != 0).sum()),
         out=str(out),
     )

@@ -78,7 +78,7 @@ def likeness(held: Hashed, one: Ints, other: Ints, distance: int, cosine: Floats
     level = np.where(image | pixels, 0, np.where(comparable & (bits <= distance), 1, 2))
     known = np.full(len(one), np.nan, np.float32) if cosine is None else cosine
     mirrored = comparable & ~pixels & (bits < straight)
-    return Likeness(level, image, pixels, np.where(comparable, bits, -1).astype(np.int32), mirrored, known)
+    return Likeness(level, image, pixels, np.where(comparable, bits.astype(np.int32), np.int32(-1)), mirrored, known)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,9 @@ def frequencies(thumbnails: Thumbnails) -> Reals:
 def of_frequencies(low: Reals) -> PerceptualHashes:
     """Hashes by frequencies of shape (n, KEPT, KEPT)."""
     # Rounded, so that frequencies which a symmetrical image has not are 0 and not what a build's rounding leaves.
-    hashes, mirrors = (_over_median(np.round(part, 6).reshape(len(low), -1)) for part in (low, low * _MIRRORED))
+    hashes, mirrors = (
+        _over_median(np.round(part, 6).reshape(len(low), KEPT * KEPT)) for part in (low, low * _MIRRORED)
+    )
     return PerceptualHashes(_bits(hashes > 0), _bits(mirrors > 0), np.median(np.abs(hashes), axis=1) < FLAT)
 
 

@@ -45,7 +45,7 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
         return []
     folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
     if folder is not None and len(store) <= MOST_HASHED and n_sought <= MOST_LOOKED_FOR:
-        held, how = _by_look(Part("", store, hash_files.load(folder, store)), sought), "or near-copies of them, "
+        held, how = _by_look(Part("", store, hash_files.load(folder, store)), sought), "(or near-copies of them) "
     else:
         held, how = _by_bytes(store, sought), ""
     return [

@@ -13,11 +13,15 @@ from curate.duplicates.parts import parts_of, store_part
 from curate.errors import Misuse
 from curate.progress import Progress
 from shards.indexing.index import Index
+from shards.io.json_files import parse_json, write_json
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
+from shards.io.regular_files import read_regular
 from shards.store import open_index
 
 HASHES = "hashes"
+#: What a folder of results says of itself.
+MARK = "asked.json"
 
 
 def deduplicate(
@@ -40,8 +44,10 @@ def deduplicate(
         raise Misuse("--keep highest-weight and --run belong together; give both or neither")
     if choice.weights is not None and not choice.weights.is_file():
         raise Misuse(f"{choice.weights}: no such file; `curate ledger {choice.weights.parent} --final` writes it")
+    refuse_itself("--against", against, store)
     processes = default_workers() if workers is None else max(1, workers)
     with progress, locked(out):
+        claim(out, {"verb": "dedup", "store": store, "against": against})
         opened = open_index(store, index, processes)
         held = store_part(opened, out / HASHES, processes, progress)
         others = [] if against is None else parts_of(against, out / HASHES, processes, progress)
@@ -65,13 +71,47 @@ def look_for_leaks(
     refuse_distance(distance)
     if drop and (store is None or out is None):
         raise Misuse("--drop: writes a manifest of the store; name --store and --out")
+    refuse_itself("--store", store, target)
     processes = default_workers() if workers is None else max(1, workers)
     kept = None if out is None else out / HASHES
     with progress, nullcontext() if out is None else locked(out):
+        if out is not None:
+            claim(out, {"verb": "audit", "store": store, "target": target})
         parts = parts_of(target, kept, processes, progress)
         held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
         with progress.shards("comparing"):
             return audits.audit(held, parts, distance=distance, threads=processes, out=out, drop=drop)
+
+
+def claim(out: Path, asked: dict[str, str | None]) -> None:
+    """Take a new or empty folder, or go on in one that was taken for the same: what is there is overwritten.
+
+    Raises:
+        Misuse: it holds something else.
+    """
+    mark = out / MARK
+    if mark.is_file() and _said(mark) == asked:
+        return
+    if any(out.iterdir()):
+        raise Misuse(f"--out {out}: holds something else; name a new folder")
+    write_json(mark, asked)
+
+
+def _said(mark: Path) -> object:
+    try:
+        return parse_json(read_regular(mark))
+    except ValueError:
+        return None
+
+
+def refuse_itself(option: str, one: str | None, other: str) -> None:
+    """Refuse to compare something with itself.
+
+    Raises:
+        Misuse: both are one folder.
+    """
+    if one is not None and Path(one).exists() and Path(one).resolve() == Path(other).resolve():
+        raise Misuse(f"{option} {one}: is compared with itself; name another, or leave it out")
 
 
 def refuse_distance(distance: int) -> None:

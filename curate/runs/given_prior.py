@@ -18,7 +18,8 @@ def given_prior(path: Path, names: pa.Table, needed: Ints) -> Prior:
     """What a file says of a store's images.
 
     Args:
-        path: a Parquet file, or a folder of them; a run, or its folder ``ledger``, for the last state of every image.
+        path: a Parquet file, or a folder of them, or one of a ``weights.parquet`` beside others; a run, or its folder
+            ``ledger``, for the last state of every image.
         names: n rows, columns ``shard`` and ``key``.
         needed: the rows that must be there.
 
@@ -53,7 +54,8 @@ def _read(path: Path) -> pa.Table:
         for run in (path, path.parent if path.name == "ledger" else path):
             if (run / "run.json").exists() and ledger.epochs(run):
                 return ledger.final(run).select(["shard", "key", "mean", "a", "b"])
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    weights = path / "weights.parquet"  # beside the table of what `curate dedup --soft` found
+    files = [weights] if weights.is_file() else sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise Misuse(f"--prior {path}: no Parquet file is there, and no run with a ledger; name one")
     parts = [_columns(file, parquet.read_table(file, "give a whole file")) for file in files]

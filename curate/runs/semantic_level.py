@@ -17,6 +17,7 @@ from curate.duplicates.semantic import semantic_groups
 from curate.errors import Misuse
 from curate.progress import Progress
 from curate.runs.features import Choice, Source, beside, of_store
+from curate.runs.prepare import fresh_examples, trainable
 from curate.runs.threads import computing
 from curate.selection import feature_files
 from curate.types import Floats, Ints
@@ -64,6 +65,8 @@ def semantic_level(
         CurateError, ShardError: features cannot be made or read, or tell nothing apart.
     """
     representative, distance = np.arange(len(index)), np.zeros(len(index), np.float32)
+    if not len(trainable(fresh_examples(index))):
+        return representative, distance
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".features-") as scratch, computing(None, progress.note):
         path = Path(scratch) / "features.npy"

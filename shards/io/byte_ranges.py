@@ -35,13 +35,14 @@ class OpenShards:
     def __init__(self, max_open: int | None = None) -> None:
         self._max_open = max(1, min(MAX_OPEN, _max_descriptors() // 4)) if max_open is None else max_open
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._close = os.close  # of an iterator that was not read to its end it is called when modules are gone
 
     def __enter__(self) -> OpenShards:
         return self
 
     def __exit__(self, *_: object) -> None:
         while self._open:
-            os.close(self._open.popitem()[1])
+            self._close(self._open.popitem()[1])
 
     def descriptor(self, path: str) -> int:
         """File descriptor of a shard, valid until the next call.

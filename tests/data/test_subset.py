@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -264,3 +266,28 @@ def test_a_compressed_shard_is_refused_before_anything_is_read(tmp_path: Path, s
         shards.ShardError, match=r"0\.tar\.gz: is compressed, so no sample can be read by itself; unpack"
     ):
         curate.subset(squeezed, manifest_of(squeezed, [0]))
+
+
+def test_set_epoch_after_a_state_keeps_its_place(store: Index) -> None:
+    """The loop of every epoch names it first; another epoch, and the same again, begin at the beginning."""
+    first, second = opened(store), opened(store)
+    first.set_epoch(1)
+    reading = iter(first)
+    used = [next(reading)["__row__"] for _ in range(10)]
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(1)
+    rest = [sample["__row__"] for sample in second]
+    assert (len(rest), sorted(used + rest)) == (len(KEPT) - 10, KEPT)
+    second.set_epoch(1)
+    assert len(list(second)) == len(KEPT)
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(2)
+    assert len(list(second)) == len(KEPT)
+
+
+def test_an_iterator_left_in_the_middle_ends_in_silence(store: Index) -> None:
+    """At the interpreter's end, too, when modules are gone."""
+    code = "import sys, shards; from shards import stream; import numpy as np; index = shards.open_index(sys.argv[1])\n"
+    code += "it = stream.samples_by_range(index, [np.arange(5)]); next(it)"
+    done = subprocess.run([sys.executable, "-c", code, store.root], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

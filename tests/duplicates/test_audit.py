@@ -71,9 +71,9 @@ def test_what_leaks_is_dropped(scene: tuple[Path, Path], tmp_path: Path) -> None
     store, target = scene
     curate.audit(target, store, out=tmp_path / "out", drop=True)
     shards.rewrite(shards.open_index(store), tmp_path / "out" / "manifest.parquet", tmp_path / "clean")
-    again = curate.audit(target, tmp_path / "clean", out=tmp_path / "out")
+    again = curate.audit(target, tmp_path / "clean", out=tmp_path / "again")
     assert (again.leaks, again.leaked) == ([], {"val": 0, "test": 0})
-    assert not (tmp_path / "out" / "leaks.parquet").exists()
+    assert not (tmp_path / "again" / "leaks.parquet").exists()
     assert "no image of test is in the store" in again.text()
 
 

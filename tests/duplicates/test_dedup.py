@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -253,3 +255,57 @@ def test_a_store_of_none(tmp_path: Path) -> None:
     found = curate.dedup(tmp_path / "store", out=tmp_path / "out")
     assert (found.images, found.dropped, found.undecodable, found.groups) == (2, 0, 2, 0)
     assert not (tmp_path / "out" / "duplicates.png").exists()
+
+
+@pytest.mark.parametrize("verb", ["dedup", "audit"])
+def test_a_folder_of_something_else_is_left_alone(store: Path, tmp_path: Path, verb: str) -> None:
+    """A run's weights and a curated set's manifest have the names of ours; so does what was found of another store."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "weights.parquet").write_bytes(b"learnt")
+    (out / "manifest.parquet").write_bytes(b"kept")
+
+    def ask(store: Path) -> None:
+        curate.dedup(store, out=out) if verb == "dedup" else curate.audit(tmp_path / "photos", store, out=out)
+
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "1.png").write_bytes(copies.kinds(0)["original"])
+    with pytest.raises(Misuse, match=r"--out .*out: holds something else; name a new folder"):
+        ask(store)
+    assert {path.name for path in out.iterdir()} == {"weights.parquet", "manifest.parquet"}
+    shutil.rmtree(out)
+    ask(store)
+    shutil.copytree(store, tmp_path / "other")
+    before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
+    with pytest.raises(Misuse, match="holds something else"):
+        ask(tmp_path / "other")
+    assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_nothing_is_compared_with_itself(store: Path, tmp_path: Path) -> None:
+    """All would be copies."""
+    with pytest.raises(Misuse, match="is compared with itself"):
+        curate.dedup(store, out=tmp_path / "out", against=store)
+    with pytest.raises(Misuse, match="is compared with itself"):
+        curate.audit(store, store, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("level", ["exact", "perceptual", "semantic"])
+def test_shards_without_images(store: Path, tmp_path: Path, level: str) -> None:
+    """An empty tar and one without an image keep their places, with others and alone."""
+    for folder in (tmp_path / "mixed", tmp_path / "none"):
+        folder.mkdir()
+        tarfile.open(folder / "000000.tar", "w").close()
+        with tarfile.open(folder / "000001.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo("a.txt"))
+    shutil.copy(next(store.glob("*.tar")), tmp_path / "mixed" / "000002.tar")
+    assert curate.dedup(tmp_path / "none", out=tmp_path / "out", level=level).dropped == 0
+    assert curate.dedup(tmp_path / "mixed", out=tmp_path / "more", level=level).images > 1
+
+
+def test_a_hash_that_says_nothing_is_null(store: Path, tmp_path: Path) -> None:
+    """In the table: of images of one colour, that go for their bytes."""
+    curate.dedup(store, out=tmp_path / "out")
+    found = {key: line["perceptual"] for key, line in lines(tmp_path / "out").items() if not line["kept"]}
+    assert {value for key, value in found.items() if key.startswith("plain")} == {None}
+    assert all(0 <= value <= 8 for key, value in found.items() if not key.startswith("plain"))
