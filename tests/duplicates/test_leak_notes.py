@@ -50,7 +50,7 @@ def test_near_copies_are_told_where_hashes_are(scene: tuple[Path, Path], tmp_pat
     """After any verb that left them."""
     curate.dedup(scene[0], out=tmp_path / "out")
     (line,) = notes_of(shards.open_index(scene[0]), open_target(scene[1]).splits)
-    assert line.startswith("2 of 3 images of the target's test or near-copies of them, are in the store")
+    assert line.startswith("2 of 3 images of the target's test (or near-copies of them) are in the store")
     assert notes_of(shards.open_index(scene[0]), {"train": open_target(scene[1]).splits["train"]}) == []
 
 
