@@ -54,7 +54,8 @@ def test_a_shape_of_ones_own_is_left_whole(tmp_path: Path, given: dict[str, Any]
 @pytest.mark.parametrize("method", [*METHODS, *SELECTORS])
 def test_every_method_and_pretext_can_be_run_with_what_is_usual(tmp_path: Path, method: str) -> None:
     for pretext in PRETEXTS:
-        more = {"oracle": {"domain": "x"}, "nearest": {"keep": 5.0}, "random": {"keep": 5.0}}.get(method, {})
+        kept = dict.fromkeys(("nearest", "softdedup", "random"), {"keep": 5.0})
+        more = {"oracle": {"domain": "x"}, **kept}.get(method, {})
         options_of(tmp_path, method=method, pretext=pretext, **more)
         assert not usual({"method": method}) or method in METHODS
 
