@@ -54,8 +54,9 @@ def test_a_shape_of_ones_own_is_left_whole(tmp_path: Path, given: dict[str, Any]
 @pytest.mark.parametrize("method", [*METHODS, *SELECTORS])
 def test_every_method_and_pretext_can_be_run_with_what_is_usual(tmp_path: Path, method: str) -> None:
     for pretext in PRETEXTS:
-        kept = dict.fromkeys(("nearest", "softdedup", "random"), {"keep": 5.0})
-        more = {"oracle": {"domain": "x"}, **kept}.get(method, {})
+        more: dict[str, Any] = {"domain": "x"} if method == "oracle" else {}
+        if method in ("nearest", "softdedup", "random"):
+            more = {"keep": 5.0}
         options_of(tmp_path, method=method, pretext=pretext, **more)
         assert not usual({"method": method}) or method in METHODS
 
