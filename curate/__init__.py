@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         export,
         features,
         ledger_summary,
+        manifest_of,
         pack,
         pretrain,
         prune,
