@@ -6,11 +6,16 @@ or a list of image files, or any set of shards, is a train split without labels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from curate.data.photos import Photos, photos_at
 from curate.errors import CurateError
+from shards import stream
 from shards.errors import NotShards
+from shards.indexing.index import Index
 from shards.io import remote, shard_set
 from shards.io.shard_set import ShardSet
 
@@ -40,6 +45,12 @@ def sources_of(target: str | Path) -> dict[str, ShardSet | Photos]:
         there = ", ".join(found) or "no split, shard or image file"
         raise CurateError(f"{target}: has no train/ (found: {there}); a target needs one")
     return {"train": alone}
+
+
+def bodies(split: Index | Photos) -> Iterator[bytes]:
+    """The images of a split, those without bytes left out."""
+    found = split.bodies() if isinstance(split, Photos) else stream.images(split, np.arange(len(split)))
+    yield from filter(None, found)
 
 
 def _listed(target: str) -> ShardSet | Photos:

@@ -7,8 +7,6 @@ there is done. Columns: ``shard``, ``key``, ``image`` and ``pixels`` (digests), 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +24,7 @@ from shards import stream
 from shards.indexing.index import Index, select_shards
 from shards.io import remote
 from shards.io.folders import OWN_FOLDER
+from shards.io.json_files import sha256_of
 from shards.io.locks import locked
 from shards.io.parallel import map_shards
 from shards.member_names import storable
@@ -47,8 +46,7 @@ def of_store(index: Index, places: Sequence[Path], workers: int, progress: Progr
 
 def folder_in(place: Path, index: Index) -> Path:
     """Where a store's hashes lie in a folder of several."""
-    identity = {"version": VERSION, "of": index.fingerprint}
-    return place / f"hashes-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]}"
+    return place / f"hashes-{sha256_of({'version': VERSION, 'of': index.fingerprint})[:12]}"
 
 
 def places_of(index: Index, out: Path | None) -> list[Path]:

@@ -7,7 +7,7 @@ of an equal size alone are read. `curate audit` looks thoroughly.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from curate.data.contact_sheet import spread
 from curate.data.photos import Photos
+from curate.data.splits import bodies
 from curate.duplicates import hash_files, hash_table
 from curate.duplicates.audit import copies
 from curate.duplicates.levels import DISTANCE
@@ -68,7 +69,7 @@ def _hashed(split: Index | Photos) -> hash_table.Hashed:
 
 def _by_bytes(store: Index, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
     """How many images of each split have a copy of the same bytes among those that are read."""
-    known = {name: [(len(body), _digest(body)) for body in _bodies(split)] for name, split in sought.items()}
+    known = {name: [(len(body), _digest(body)) for body in bodies(split)] for name, split in sought.items()}
     sizes = sorted({size for held in known.values() for size, _ in held})
     alike = np.flatnonzero(pc.is_in(store.table["image_size"], pa.array(sizes, pa.int64())).to_numpy())
     there = {_digest(body) for body in stream.images(store, spread(alike, MOST_READ))}
@@ -77,10 +78,3 @@ def _by_bytes(store: Index, sought: Mapping[str, Index | Photos]) -> dict[str, i
 
 def _digest(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
-
-
-def _bodies(split: Index | Photos) -> Iterator[bytes]:
-    """The images of a split, those without bytes left out."""
-    yield from filter(
-        None, split.bodies() if isinstance(split, Photos) else stream.images(split, np.arange(len(split)))
-    )

@@ -13,10 +13,9 @@ from curate.duplicates.parts import parts_of, store_part
 from curate.errors import Misuse
 from curate.progress import Progress
 from shards.indexing.index import Index
-from shards.io.json_files import parse_json, write_json
+from shards.io.json_files import said_in, write_json
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
-from shards.io.regular_files import read_regular
 from shards.store import open_index
 
 HASHES = "hashes"
@@ -90,18 +89,11 @@ def claim(out: Path, asked: dict[str, str | None]) -> None:
         Misuse: it holds something else.
     """
     mark = out / MARK
-    if mark.is_file() and _said(mark) == asked:
+    if mark.is_file() and said_in(mark) == asked:
         return
     if any(out.iterdir()):
         raise Misuse(f"--out {out}: holds something else; name a new folder")
     write_json(mark, asked)
-
-
-def _said(mark: Path) -> object:
-    try:
-        return parse_json(read_regular(mark))
-    except ValueError:
-        return None
 
 
 def refuse_itself(option: str, one: str | None, other: str) -> None:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from curate.errors import CurateError, Misuse
 from curate.progress import counting
-from shards.io.json_files import convert, json_bytes, parse_json, write_json
+from shards.io.json_files import convert, json_bytes, parse_json, said_in, write_json
 from shards.io.processes import awaiting_workers, exit_with_parent, starting_workers
 from shards.io.regular_files import read_regular
 
@@ -119,14 +119,6 @@ def claim(out: Path, cells: Mapping[str, Any]) -> None:
         write_json(path, record)
     elif said_in(path) != record:
         raise Misuse(f"--out {out.parent}: holds an experiment with other settings; name a new --out")
-
-
-def said_in(path: Path) -> Any:
-    """What a record of ours says; None, which no record says, where it is damaged."""
-    try:
-        return parse_json(read_regular(path))
-    except ValueError:
-        return None
 
 
 def begin_process() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +15,12 @@ import pyarrow.compute as pc
 
 from curate.data.contact_sheet import spread
 from curate.data.photos import Photos
-from curate.data.splits import sources_of
+from curate.data.splits import bodies, sources_of
 from curate.reporting.reading import Judged
 from curate.types import Ints
 from shards import stream
 from shards.indexing import index as shard_index
 from shards.indexing.index import Index
-from shards.io.shard_set import ShardSet
 
 #: Images of the store that are read at the most.
 MOST_READ = 50_000
@@ -59,7 +57,8 @@ def copies(judged: Judged, store: Index, target: str) -> Copies:
     splits: defaultdict[bytes, Counter[str]] = defaultdict(Counter)  # digest -> images of each split
     sizes, counts = set(), Counter[str]()
     for split, source in sources_of(target).items():
-        for body in _bodies(source):
+        held = source if isinstance(source, Photos) else shard_index.build(source)[0]
+        for body in bodies(held):
             splits[_digest(body)][split] += 1
             counts[split] += 1
             sizes.add(len(body))
@@ -76,15 +75,6 @@ def copies(judged: Judged, store: Index, target: str) -> Copies:
             seen.add(digest)
     each = {split: found[split] for split in counts}
     return Copies(dict(counts), each, np.array(in_test, np.int64), len(kept), len(alike), len(looked))
-
-
-def _bodies(source: ShardSet | Photos) -> Iterator[bytes]:
-    """The images of a split, those without bytes left out."""
-    if isinstance(source, Photos):
-        yield from filter(None, source.bodies())
-    else:
-        split = shard_index.build(source)[0]
-        yield from filter(None, stream.images(split, np.arange(len(split))))
 
 
 def _digest(body: bytes) -> bytes:

@@ -7,7 +7,6 @@ every file, and of itself: a flipped bit in a tensor reads as a number like any 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from curate.training import signal
 from curate.training.engine import State
 from curate.types import Codes, Mask
 from shards.io.atomic import write_bytes
-from shards.io.json_files import convert, parse_json, version_in, write_json
+from shards.io.json_files import convert, parse_json, sha256_of, version_in, write_json
 from shards.io.regular_files import read_regular
 
 FORMAT, VERSION = "checkpoint", 1
@@ -258,7 +257,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _checksum(record: dict[str, Any]) -> str:
-    return _sha256(json.dumps(record, sort_keys=True).encode())
+    return sha256_of(record)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -6,9 +6,7 @@ times and versions: the same run elsewhere has the same id, and the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 import platform
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -21,7 +19,7 @@ from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options,
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
 from curate.errors import CurateError, Misuse, RunMismatch
-from shards.io.json_files import convert, parse_json, version_in, write_json
+from shards.io.json_files import convert, parse_json, sha256_of, version_in, write_json
 from shards.io.regular_files import read_regular
 
 _PATHS = ("store", "target", "index", "nn_features", "encoder", "features")
@@ -65,7 +63,7 @@ class RunRecord(TypedDict):
 
 def run_id(who: dict[str, Any]) -> str:
     """Sixteen hex digits of the identity's sha256."""
-    return hashlib.sha256(json.dumps(who, sort_keys=True).encode()).hexdigest()[:16]
+    return sha256_of(who)[:16]
 
 
 def versions(decoder: str) -> dict[str, str]:

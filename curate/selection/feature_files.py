@@ -6,8 +6,6 @@ part that is there is done. Columns: ``shard``, ``key``, ``embedding`` (float16,
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from curate.ledger import table_file
 from curate.selection.base import Features, Vectors
 from curate.types import ERRORS, Codes, Mask
 from shards.indexing.index import Index
+from shards.io.json_files import sha256_of
 
 FOLDER, VERSION = "features", 1
 _LARGEST = float(np.finfo(np.float16).max)
@@ -28,7 +27,7 @@ _LARGEST = float(np.finfo(np.float16).max)
 
 def key_of(identity: dict[str, Any]) -> str:
     """Twelve hex digits of everything that features depend on."""
-    return hashlib.sha256(json.dumps({"version": VERSION, **identity}, sort_keys=True).encode()).hexdigest()[:12]
+    return sha256_of({"version": VERSION, **identity})[:12]
 
 
 def part_of(folder: Path, shard: int) -> Path:

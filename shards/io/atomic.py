@@ -95,9 +95,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         Busy: another process is filling it.
         OSError: ``path`` exists and is not an empty folder, disk full, no permission.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with named_in_errors(path), locked(partial):
+    with partial_folder(path) as partial:
         try:
             empty_folder(partial)
             yield partial
@@ -105,6 +103,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+@contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """The locked folder ``.NAME.partial`` beside ``path``, for whoever fills it and gives it its name in the block.
+
+    Raises:
+        Busy: another process holds it.
+        OSError: disk full, no permission; an error names ``path``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with named_in_errors(path), locked(partial):
+        yield partial
     sync_folder(path.parent)
 
 

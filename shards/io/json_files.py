@@ -6,6 +6,7 @@ key.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shards.io.atomic import write_bytes
+from shards.io.regular_files import read_regular
 
 T = TypeVar("T")
 
@@ -37,6 +39,23 @@ def parse_json(data: str | bytes) -> Any:
         return json.loads(data)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def said_in(path: Path) -> Any:
+    """What a JSON file says; None, which no file of ours says, where it is damaged.
+
+    Raises:
+        OSError: it is missing, cannot be read, or is a pipe, socket or device.
+    """
+    try:
+        return parse_json(read_regular(path))
+    except ValueError:
+        return None
+
+
+def sha256_of(document: Any) -> str:
+    """The sha256 of a JSON value, in hex, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def version_in(document: Any, form: str) -> int | None:

@@ -15,9 +15,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from shards.io.atomic import empty_folder, named_in_errors, sync_folder
+from shards.io.atomic import empty_folder, named_in_errors, partial_folder
 from shards.io.json_files import parse_json
-from shards.io.locks import locked
 
 FILE_NAME = ".journal.jsonl"
 
@@ -80,9 +79,7 @@ def resumed_folder(path: Path, identity: str) -> Iterator[tuple[Path, Journal]]:
         Busy: another process is filling it.
         OSError: ``path`` exists and is not an empty folder, disk full, no permission.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with named_in_errors(path), locked(partial):
+    with partial_folder(path) as partial:
         place = partial / FILE_NAME
         if _identity(place) != identity:
             empty_folder(partial)
@@ -100,7 +97,6 @@ def resumed_folder(path: Path, identity: str) -> Iterator[tuple[Path, Journal]]:
             if not _holds_work(place):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
-    sync_folder(path.parent)
 
 
 def _identity(place: Path) -> object:

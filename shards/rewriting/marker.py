@@ -7,7 +7,6 @@ marker, last, so that a folder without it is unfinished. Readers of curated fold
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
 from shards.io import parquet
 from shards.io.atomic import sync_folder
-from shards.io.json_files import parse_json, write_json
+from shards.io.json_files import parse_json, sha256_of, write_json
 from shards.io.regular_files import open_regular, read_regular
 from shards.io.spilled import spilled
 from shards.rewriting.plan import OUTCOMES
@@ -117,7 +116,7 @@ def _has_fields(fields: dict[str, Any], kinds: Mapping[str, type]) -> bool:
 
 
 def _checksum(marker: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
+    return sha256_of(marker)
 
 
 def load_curated(folder: Path) -> Index:

@@ -15,7 +15,7 @@ import toyset
 from click.testing import CliRunner
 from sklearn.datasets import load_sample_images
 from test_run_continued import BEGUN, OLD
-from test_run_resume import Stopped, stop_at_rename
+from test_run_resume import StopIn, Stopped, stop_at_rename
 
 import curate
 from curate.cli.ledger import ledger as ledger_verb
@@ -171,20 +171,6 @@ def test_stopped_before_a_file_of_epoch_0_gets_its_name(monkeypatch, data, tmp_p
         start(out)
         assert toyset.same_run(out) == whole, number
         shutil.rmtree(out)
-
-
-class StopIn(NullProgress):
-    """Stops a run in an epoch's first step."""
-
-    def __init__(self, epoch):
-        self.epoch_now, self.last = 0, epoch
-
-    def epoch(self, epoch, images, examples):
-        self.epoch_now = epoch
-
-    def step(self, images, numbers):
-        if self.epoch_now == self.last:
-            raise Stopped
 
 
 @pytest.mark.parametrize("epoch", [1, 2])

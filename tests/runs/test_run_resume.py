@@ -74,6 +74,20 @@ class StopAt(NullProgress):
             raise Stopped
 
 
+class StopIn(NullProgress):
+    """Stops a run in an epoch's first step."""
+
+    def __init__(self, epoch):
+        self.epoch_now, self.last = 0, epoch
+
+    def epoch(self, epoch, images, examples):
+        self.epoch_now = epoch
+
+    def step(self, images, numbers):
+        if self.epoch_now == self.last:
+            raise Stopped
+
+
 def test_the_run_prunes_and_rewrites_at_every_epoch(whole):
     """Or these tests would show little."""
     counts = [line["pruned"] for line in whole["metrics.jsonl"]]

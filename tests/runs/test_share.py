@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import toyset
-from test_run_resume import Stopped
+from test_run_resume import StopIn, Stopped
 
 import curate
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.ledger import ledger
-from curate.progress import NullProgress
 from shards.rewriting.verify import verify
 
 N = 96
@@ -40,20 +39,6 @@ def done(data, tmp_path_factory):
     out = tmp_path_factory.mktemp("done") / "run"
     toyset.run_on(data, out, **RETURNING)
     return out
-
-
-class StopIn(NullProgress):
-    """Stops a run in an epoch's first step."""
-
-    def __init__(self, epoch):
-        self.epoch_now, self.last = 0, epoch
-
-    def epoch(self, epoch, images, examples):
-        self.epoch_now = epoch
-
-    def step(self, images, numbers):
-        if self.epoch_now == self.last:
-            raise Stopped
 
 
 @pytest.mark.parametrize("share", ["clusters:6", "neighbours:5"])

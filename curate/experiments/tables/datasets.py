@@ -18,7 +18,6 @@ import numpy as np
 from curate.data.target import open_target
 from curate.errors import CurateError, Misuse
 from curate.experiments.baselines import trials
-from curate.experiments.sweep import said_in
 from curate.experiments.tables import protocols
 from curate.experiments.tables.paper_numbers import DOMAINS
 from curate.experiments.tables.presets import Scale
@@ -26,7 +25,7 @@ from curate.experiments.tables.protocols import Domain
 from shards import shuffle
 from shards.indexing import domains, index_file
 from shards.indexing.domains import Domains
-from shards.io.json_files import write_json
+from shards.io.json_files import said_in, write_json
 from shards.io.regular_files import read_regular
 from shards.packing.decathlon.pack import SOURCE, pack_decathlon
 from shards.packing.stl10 import pack_stl10
