@@ -41,7 +41,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "safetensors": ("curate.runs.*", "curate.selection.timm_model"),
     "pyarrow": (
         *("shards.*", "curate.ledger.*", "curate.data.target", "curate.data.subset", "curate.selection.*"),
-        *("curate.runs.*", "curate.experiments.*", "curate.reporting.*", "curate.api"),
+        *("curate.runs.*", "curate.experiments.*", "curate.reporting.*", "curate.api.*"),
         "curate.duplicates.*",
     ),
     "xxhash": ("shards.*",),
