@@ -49,6 +49,10 @@ class NotShards(ShardError):
     """A file is no tar, a URL or path cannot be opened, or a folder holds no shard."""
 
 
+class NoSuchObject(NotShards):
+    """Nothing lies under a URL."""
+
+
 class ShardsChanged(ShardError):
     """A shard differs from what its index recorded: it is gone, shorter, or has other headers."""
 

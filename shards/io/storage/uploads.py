@@ -1,0 +1,183 @@
+"""Large objects, written part by part: nothing is there before the last part is, and nothing stays of one that fails.
+
+On S3 the parts go through boto3, which can also have the server copy one from another object; on other stores the bytes
+are spooled to a temporary file, and obstore sends them when they are all there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+from shards.errors import ShardError
+from shards.io.storage.clients import CONNECT_S, REQUEST_S, RETRIES, as_shard_error, open_store, options_for, split_url
+from shards.io.storage.objects import put
+
+#: Bytes of a part; S3 takes none smaller than `MIN_PART` but the last, none larger than `MAX_PART`, and so many.
+PART, MIN_PART, MAX_PART, MAX_PARTS = 8 << 20, 5 << 20, 5 << 30, 10_000
+#: Parts under way at a time.
+CONCURRENT = 4
+
+
+class Upload(Protocol):
+    """An object that is being written."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; returns their number."""
+
+    def copy(self, url: str, offset: int, size: int, etag: str | None) -> None:
+        """Append bytes of another object, which do not come here. On S3 alone.
+
+        Args:
+            size: `MIN_PART` to `MAX_PART`; what was written since the last copy is at least `MIN_PART`, or nothing.
+            etag: what the other object's ETag must be.
+        """
+
+
+@contextmanager
+def upload(url: str, size: int = 0) -> Iterator[Upload]:
+    """An object to write, that appears when the block ends without an exception, and otherwise not.
+
+    Args:
+        size: bytes to come, as far as that is known: very large objects need larger parts.
+
+    Raises:
+        NotShards: it cannot be written; its parts are dropped.
+    """
+    if split_url(url)[0] not in ("s3", "s3a"):
+        with _spooled(url) as file:
+            yield file
+        return
+    parts = _Parts(url, max(PART, -(-size // (MAX_PARTS - 1))))
+    try:
+        yield parts
+        parts.complete()
+    except BaseException:
+        parts.abort()
+        raise
+
+
+@contextmanager
+def _spooled(url: str) -> Iterator[Upload]:
+    import obstore
+
+    store, key = open_store(url)
+    with tempfile.TemporaryFile() as file:
+        yield cast(Upload, file)
+        file.seek(0)
+        with as_shard_error("cannot be written", url):
+            obstore.put(store, key, file, chunk_size=PART, max_concurrency=CONCURRENT)
+
+
+class _Parts:
+    """An upload to S3. Below one part it is a plain put, so that nothing can be left of it."""
+
+    def __init__(self, url: str, part_size: int) -> None:
+        _, self._bucket, self._key = split_url(url)
+        self._url, self._part_size, self._pending = url, part_size, bytearray()
+        self._id: str | None = None
+        self._parts: list[Future[str]] = []
+        self._running: deque[Future[str]] = deque()
+        self._pool = ThreadPoolExecutor(CONCURRENT)
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._pending += data
+        while len(self._pending) >= self._part_size + MIN_PART:  # so that what stays is never too small a part
+            self._send(self._part_size)
+        return len(data)
+
+    def copy(self, url: str, offset: int, size: int, etag: str | None) -> None:
+        if self._pending:
+            self._send(len(self._pending))
+        _, bucket, key = split_url(url)
+        asked = {
+            "CopySource": {"Bucket": bucket, "Key": key},
+            "CopySourceRange": f"bytes={offset}-{offset + size - 1}",
+        }
+        self._begin("upload_part_copy", url, asked | ({"CopySourceIfMatch": etag} if etag else {}))
+
+    def complete(self) -> None:
+        """Send what is left, and have the object appear."""
+        if self._id is None and len(self._pending) < MIN_PART:
+            put(self._url, bytes(self._pending))
+        else:
+            if self._pending:
+                self._send(len(self._pending))
+            etags = [part.result() for part in self._parts]
+            told = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]}
+            with self._errors(self._url):
+                s3().complete_multipart_upload(**self._names(), MultipartUpload=told)
+        self._pool.shutdown()
+
+    def abort(self) -> None:
+        """Drop the parts; where that fails, too, `curate clean` finds them."""
+        self._pool.shutdown(cancel_futures=True)
+        if self._id is not None:
+            with suppress(ShardError), self._errors(self._url):
+                s3().abort_multipart_upload(**self._names())
+
+    def _send(self, size: int) -> None:
+        data, self._pending = bytes(self._pending[:size]), self._pending[size:]
+        self._begin("upload_part", self._url, {"Body": data})
+
+    def _begin(self, method: str, about: str, asked: dict[str, Any]) -> None:
+        """Start a request for the next part, after a wait where many are under way."""
+        if len(self._running) >= CONCURRENT:
+            self._running.popleft().result()
+        self._parts.append(self._pool.submit(self._part, method, about, len(self._parts) + 1, self._names(), asked))
+        self._running.append(self._parts[-1])
+
+    def _part(self, method: str, about: str, number: int, names: dict[str, Any], asked: dict[str, Any]) -> str:
+        with self._errors(about):
+            answer = getattr(s3(), method)(**names, PartNumber=number, **asked)
+            return str(answer.get("CopyPartResult", answer)["ETag"])
+
+    def _names(self) -> dict[str, Any]:
+        names = {"Bucket": self._bucket, "Key": self._key}
+        if self._id is None:
+            with self._errors(self._url):
+                self._id = s3().create_multipart_upload(**names)["UploadId"]
+        return names | {"UploadId": self._id}
+
+    def _errors(self, url: str) -> Any:
+        return as_shard_error("cannot be written" if url == self._url else "cannot be copied at the server", url)
+
+
+@lru_cache(maxsize=1)
+def _client(settings: tuple[tuple[str, str], ...]) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "max_attempts": RETRIES},
+        connect_timeout=CONNECT_S,
+        read_timeout=REQUEST_S,
+        request_checksum_calculation="when_required",  # stores that only speak S3 know no other
+        response_checksum_validation="when_required",
+        max_pool_connections=2 * CONCURRENT,
+        s3={"addressing_style": "auto"},
+    )
+    return boto3.session.Session().client("s3", config=config, **dict(settings))
+
+
+#: Of an option, what boto3 calls it.
+_BOTO3 = {
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+    "token": "aws_session_token",
+    "region": "region_name",
+    "endpoint": "endpoint_url",
+    "endpoint_url": "endpoint_url",
+}
+
+
+def s3() -> Any:
+    """boto3's client of S3, with the settings of this process."""
+    given = {key.removeprefix("aws_"): value for key, value in options_for("s3").items()}
+    return _client(tuple((_BOTO3[key], value) for key, value in given.items() if key in _BOTO3))
