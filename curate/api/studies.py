@@ -97,8 +97,9 @@ def reproduce_pays(
     data: PathLike,
     *,
     out: PathLike,
-    scale: Literal["smoke", "mini", "full"] = "mini",
+    scale: Literal["smoke", "mini", "shares", "full"] = "mini",
     targets: Sequence[str] | None = None,
+    pretexts: Sequence[str] | None = None,
     selectors: Sequence[str] | None = None,
     processes: int = 1,
 ) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def reproduce_pays(
         data: the folder of the study's sets.
         out: stores, runs, networks, tables and figures; a call for other targets goes on in it.
         scale: how large.
-        targets, selectors: some of the scale's; None for all.
+        targets, pretexts, selectors: some of the scale's; None for all.
         processes: cells at a time.
 
     Returns:
@@ -118,7 +119,8 @@ def reproduce_pays(
     """
     from curate.experiments.pays.study import pays
 
-    return pays(Path(data), Path(out), scale, targets=targets, selectors=selectors, processes=processes)
+    some = {"targets": targets, "pretexts": pretexts, "selectors": selectors}
+    return pays(Path(data), Path(out), scale, **some, processes=processes)
 
 
 def reproduce_table1(

@@ -124,13 +124,14 @@ def table3(domains: str | None, device: str, as_json: bool, **options: Any) -> N
     help="How large.",
 )
 @click.option("--targets", metavar="A,B", default=None, help="Some of the targets [default: the scale's].")
+@click.option("--pretexts", metavar="A,B", default=None, help="Some of the pretexts [default: the scale's].")
 @click.option("--selectors", metavar="A,B", default=None, help="Some of the selectors [default: the scale's].")
 @click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Cells at a time.")
 @json_option
-def pays(targets: str | None, selectors: str | None, as_json: bool, **options: Any) -> None:
+def pays(targets: str | None, pretexts: str | None, selectors: str | None, as_json: bool, **options: Any) -> None:
     """When does curation pay? Seven targets in a store of 18,000 images, every way to choose, at equal budgets.
 
-    Calls for other targets and selectors add to the same folder.
+    Calls for other targets, pretexts and selectors add to the same folder.
 
     \b
     Example:
@@ -140,7 +141,8 @@ def pays(targets: str | None, selectors: str | None, as_json: bool, **options: A
     from curate import api
 
     out: Path = options["out"]
-    record = api.reproduce_pays(targets=names(targets), selectors=names(selectors), **options)
+    some = {"targets": names(targets), "pretexts": names(pretexts), "selectors": names(selectors)}
+    record = api.reproduce_pays(**some, **options)
     print_result(record, as_json, read(out / "pays.md"))
 
 

@@ -241,6 +241,10 @@ class OutputConfig:
     rename: str = option("none", "Put the source shard's stem before each key.", ("none", "prefix"))
 
 
+#: The first is the second, but in paper mode; a run keeps what it began with, as another changes the last digits.
+LAYOUTS = ("auto", "channels-last", "planes")
+
+
 @dataclass(frozen=True)
 class MachineConfig:
     """What changes how fast the same result comes, and where; no part of a run's identity."""
@@ -249,6 +253,12 @@ class MachineConfig:
     workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
     threads: int | None = option(None, "Threads that compute (default: the cores that are free).")
+    layout: str = option(
+        "auto",
+        "Order of images and feature maps in the CPU's memory: channels-last convolves faster (auto; --paper: planes).",
+        LAYOUTS,
+        before="planes",
+    )
     cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
     checkpoint_every: str | int = option(
@@ -302,8 +312,9 @@ GROUPS: dict[str, type] = {
 #: Paper mode (docs/method.md): the paper's constants, and every option of ours off; by method in
 #: `curate.config.defaults.paper`.
 PAPER: dict[str, Any] = {**PAPER_SIGNAL, **PAPER_RULE, **PAPER_PRIOR, **PAPER_SHARE}
-#: Paper mode fixes this, too; it is no part of `PAPER`, which experiments made before it was an option have recorded.
-PAPER_PIXELS: dict[str, Any] = {"decoder": "pil"}
+#: Paper mode fixes these, too; they are no part of `PAPER`, which experiments made before they were options have
+#: recorded.
+PAPER_PIXELS: dict[str, Any] = {"decoder": "pil", "layout": "planes"}
 
 
 def flag(name: str) -> str:

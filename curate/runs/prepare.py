@@ -100,8 +100,8 @@ def prepare(config: RunConfig, out: Path) -> Job:
     if method.learns:
         meta_loss = _meta_loss(whole, target, decoder, augment, pretext, device, notes)
     network = network_of(whole).to(device)
-    if device.type == "cuda":
-        network = network.to(memory_format=torch.channels_last)
+    if device.type == "cuda" or whole.machine.layout != "planes":
+        network = network.to(memory_format=torch.channels_last)  # and so all that its convolutions make
     setup = engine.Setup(whole, network, pretext, meta_loss, device)
     return Job(whole, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
 

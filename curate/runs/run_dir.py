@@ -41,7 +41,8 @@ def refuse_overlap(config: RunConfig, out: Path) -> None:
 
 
 def continued(config: RunConfig, out: Path) -> RunConfig:
-    """``config`` as it goes on in ``out``: with its own prior and drops of the learning rate, where none are given.
+    """``config`` as it goes on in ``out``: with its own layout; and its own prior and drops of the learning rate, where
+    none are given.
 
     Without --lr-drops these follow from the number of epochs; in a run that is extended, other ones would be wrong for
     the epochs that are done.
@@ -49,6 +50,7 @@ def continued(config: RunConfig, out: Path) -> RunConfig:
     held = provenance.held_by(out)
     if not held:
         return config
+    config = replace(config, machine=replace(config.machine, layout=held["layout"]))
     if config.belief.prior is None and config.method == held.get("method"):
         config = replace(config, belief=replace(config.belief, prior=held["prior"]))
     drops, epochs = config.train.lr_drops, config.train.epochs

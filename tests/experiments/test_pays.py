@@ -129,12 +129,34 @@ def test_a_second_call_computes_nothing_and_says_the_same(
     monkeypatch.setattr("curate.experiments.pays.cells.pretrain", None)
     monkeypatch.setattr("curate.experiments.pays.cells.run", None)
     assert pays(tmp_path, out, "tiny") == record
-    some_of = pays(tmp_path, out, "tiny", targets=["gtsrb"], selectors=["raw", "random"])
-    assert some_of["cells"] == [
-        cell
-        for cell in record["cells"]
-        if cell["target"] == "gtsrb" and cell["selector"] in ("raw", "random", "untrained", "pixels")
-    ]
+    assert pays(tmp_path, out, "tiny", targets=["gtsrb"], selectors=["raw", "random"]) == record
+
+
+def test_a_call_for_others_adds_to_what_is_there(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    out, whole = done
+    (tmp_path / "share-10").symlink_to(out / "share-10")
+    signs = pays(tmp_path, tmp_path, "tiny", targets=["gtsrb"], selectors=["raw", "random"])
+    shown = ("raw", "random", "untrained", "pixels")
+    few = [cell for cell in whole["cells"] if cell["target"] == "gtsrb" and cell["selector"] in shown]
+    assert signs["cells"] == few
+    assert pays(tmp_path, tmp_path, "tiny", targets=["notmnist"]) != whole
+    both = pays(tmp_path, tmp_path, "tiny", targets=["gtsrb"])
+    for name in ("cells", "verdicts", "selected"):
+        assert sorted(both[name], key=json.dumps) == sorted(whole[name], key=json.dumps)
+    assert both["encoders"] == whole["encoders"]
+    again = json.loads((tmp_path / "pays.json").read_bytes())
+    again["cells"][0]["mean"] = -1.0
+    (tmp_path / "pays.json").write_text(json.dumps(again))
+    assert pays(tmp_path, tmp_path, "tiny", pretexts=["rotation"])["cells"] == both["cells"]  # the newer line counts
+
+
+def test_the_numbers_of_another_study_are_not_added_to(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    out, whole = done
+    (tmp_path / "share-10").symlink_to(out / "share-10")
+    (tmp_path / "pays.json").write_text(json.dumps(whole | {"steps": 3, "scale": "mini"}))
+    with pytest.raises(Misuse, match=r"pays.json: is of another study \(scale, steps differ\)"):
+        pays(tmp_path, tmp_path, "tiny")
+    assert json.loads((tmp_path / "pays.json").read_bytes())["steps"] == 3
 
 
 @pytest.mark.parametrize(
@@ -143,6 +165,7 @@ def test_a_second_call_computes_nothing_and_says_the_same(
         ({"scale": "huge"}, "--scale huge: unknown; known: smoke, mini, shares, full"),
         ({"targets": ["mars"]}, "--targets mars: expected some of gtsrb"),
         ({"selectors": ["guess"]}, "--selectors guess: expected some of raw"),
+        ({"pretexts": ["colour"]}, "--pretexts colour: expected some of rotation, simclr"),
         ({"targets": ()}, "--targets : expected some of"),
         ({"targets": []}, "--targets : expected some of"),
     ],

@@ -58,8 +58,9 @@ WEIGHINGS: dict[str, Options] = {
 #: What is chosen by nobody: all, as many at random as are inside, and what is inside.
 PLAIN = ("raw", "random", "in-domain")
 SELECTORS = (*PLAIN, *CHOICES, *WEIGHINGS)
-#: What does not depend on the target.
+#: What does not depend on the target, and what others are held against; of the choices, those that look at none.
 SHARED = ("raw", "random")
+OF_NO_TARGET = ("semdedup", "softdedup")
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,10 @@ SCALES: dict[str, Scale] = {
         targets=TARGETS,
         pretexts=("rotation", "simclr"),
         chosen=tuple(CHOICES),
-        trained=(*PLAIN, "nearest", "simcore", "classifier-1", "classifier-3", "classifier-lite0", *WEIGHINGS),
+        trained=(
+            *(*PLAIN, "nearest", "simcore", "classifier-1", "classifier-3", "classifier-lite0"),
+            *(*OF_NO_TARGET, *WEIGHINGS),
+        ),
         weighed=("gtsrb", "omniglot"),
         steps=300,
         lengths={"raw": (75, 1200), "classifier-1": (30, 75), "classifier-3": (75,)},

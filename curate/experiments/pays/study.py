@@ -18,7 +18,7 @@ from curate.config.catalogue import parse_encoder
 from curate.data.decode import Decoder, measure
 from curate.data.image_store import ImageStore, ShardView
 from curate.errors import Misuse
-from curate.experiments.pays import cells, figures, mixed, presets, report
+from curate.experiments.pays import cells, figures, mixed, presets, record, report
 from curate.experiments.pays.cells import Choosing, Encoding, Scoring, Subset, Training
 from curate.experiments.pays.presets import Arm, Options, Scale
 from curate.experiments.sweep import Result, one_thread, run_cells
@@ -36,6 +36,7 @@ def pays(
     scale: str,
     *,
     targets: Sequence[str] | None = None,
+    pretexts: Sequence[str] | None = None,
     selectors: Sequence[str] | None = None,
     processes: int = 1,
 ) -> dict[str, Any]:
@@ -43,22 +44,27 @@ def pays(
 
     Args:
         data: the folder of sets, as `curate.experiments.pays.sources.pictures` has it.
-        out: stores, runs and networks; a call for other targets goes on in it.
+        out: stores, runs and networks; what its pays.json says of other targets, pretexts and selectors stays.
         scale: a name in `presets.SCALES`.
-        targets, selectors: some of the scale's; None for all.
+        targets, pretexts, selectors: some of the scale's; None for all.
         processes: cells at a time.
 
     Returns:
         What pays.json says.
 
     Raises:
-        Misuse: no such scale, target or selector; ``data`` lacks a set; ``out`` holds cells with other settings.
+        Misuse: no such scale, target, pretext or selector; ``data`` lacks a set; ``out`` holds cells with other
+            settings, or another study.
     """
     one_thread()
     size = presets.of(scale)
-    wanted = _some("targets", targets, size.targets), _some("selectors", selectors, (*size.trained, *size.chosen))
+    wanted = (
+        _some("targets", targets, size.targets),
+        _some("pretexts", pretexts, size.pretexts),
+        _some("selectors", selectors, (*size.trained, *size.chosen)),
+    )
     found = {share: _of_share(data, out / f"share-{share}", size, share, *wanted, processes) for share in size.mixtures}
-    record: dict[str, Any] = {
+    new: dict[str, Any] = {
         "format": "pays",
         "version": 1,
         "scale": scale,
@@ -70,10 +76,10 @@ def pays(
         "selected": [line for one in found.values() for line in one.selected],
         "encoders": {share: one.encoders for share, one in found.items()},
     }
-    record = parse_json(json_bytes(record))
-    write_json(out / "pays.json", record)
-    report.write(out, record)
-    return record
+    whole = record.with_earlier(parse_json(json_bytes(new)), out / "pays.json")
+    write_json(out / "pays.json", whole)
+    report.write(out, whole)
+    return whole
 
 
 def _of_share(
@@ -82,6 +88,7 @@ def _of_share(
     size: Scale,
     share: str,
     targets: Sequence[str],
+    pretexts: Sequence[str],
     selectors: Sequence[str],
     processes: int,
 ) -> figures.Found:
@@ -94,12 +101,12 @@ def _of_share(
     encoded = run(cells.encode, encodings, "features")
     choosings = {
         f"{target}-{name}": Choosing(target, name, presets.CHOICES[name], mixture.inside)
-        for target in targets
         for name in presets.CHOICES
         if name in selectors and name in size.chosen
+        for target in dict.fromkeys((*((size.targets[0],) if name in presets.OF_NO_TARGET else ()), *targets))
     }
     chosen = run(cells.choose, choosings, "choosing")
-    arms = _arms(size, targets, selectors)
+    arms = _arms(size, targets, pretexts, selectors)
     run(cells.subset, _subsets(arms, mixture.inside, size.seeds), "subsets")
     weighings = _weighings(arms, size, colours)
     chosen |= run(cells.choose, weighings, "weighing")
@@ -122,11 +129,12 @@ def _cells(out: Path, processes: int, work: Any, wanted: Mapping[str, Any], labe
     return run_cells(partial(work, out), wanted, out / "cells" / label, label, processes)
 
 
-def _arms(size: Scale, targets: Sequence[str], selectors: Sequence[str]) -> list[Arm]:
+def _arms(size: Scale, targets: Sequence[str], pretexts: Sequence[str], selectors: Sequence[str]) -> list[Arm]:
     """What is trained: seven targets share the trainings of selectors that look at none."""
     arms = []
     for target in targets:
-        for number, pretext in enumerate(size.pretexts):
+        for pretext in pretexts:
+            number = size.pretexts.index(pretext)
             for selector in (name for name in size.trained if name in selectors):
                 if selector in presets.WEIGHINGS and (number or target not in size.weighed):
                     continue
@@ -171,7 +179,7 @@ def _trainings(arm: Arm, size: Scale, colours: Options, chosen: Mapping[str, Res
     """One a seed; none where a seed's selector kept nothing."""
     rows = []
     for seed in range(size.seeds):
-        name = f"{arm.target}-{arm.selector}"
+        name = f"{size.targets[0] if arm.selector in presets.OF_NO_TARGET else arm.target}-{arm.selector}"
         name = f"{name}-{seed}" if arm.selector in presets.WEIGHINGS else name
         shards = {"raw": "store", "random": f"subsets/random-{seed}", "in-domain": f"subsets/in-domain-{arm.target}"}
         if arm.selector not in presets.PLAIN and not chosen[name]["kept"]:
