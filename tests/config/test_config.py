@@ -157,7 +157,9 @@ def test_options_are_read_from_toml_json_and_a_run(tmp_path):
     assert (flat.train.lr_drops, flat.network.network) == ((3, 5), "small")
     tables = from_options(read_options(tmp_path / "tables.toml"))
     assert (tables.train.lr_drops, tables.network.width) == ((3, 5), 4)
-    assert from_options(read_options(tmp_path / "run.json")) == given_options(prior="uniform", contrast="none")
+    assert from_options(read_options(tmp_path / "run.json")) == given_options(
+        prior="uniform", contrast="none", layout="planes"
+    )
 
 
 @pytest.mark.parametrize(
