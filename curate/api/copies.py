@@ -50,7 +50,7 @@ def dedup(
         within: whether images of the store are compared with each other; None for yes without ``against``.
         soft: weights of 1 / images of the group in place of a cut.
         index: of the store, where it is not in its folder.
-        workers: processes that hash shards, and threads that compare.
+        workers: processes that hash shards and compare.
 
     Returns:
         Counts, by level.
@@ -101,7 +101,7 @@ def audit(
         distance: bits of 64 in which hashes of the look may differ, 0 to 12.
         drop: also write ``manifest.parquet``, the store without those images.
         index: of the store, where it is not in its folder.
-        workers: processes that hash shards, and threads that compare.
+        workers: processes that hash shards and compare.
 
     Returns:
         ``leaks`` and ``across``, a record for each copy; its ``text()`` is for people.

@@ -94,7 +94,7 @@ def _counts(lines: list[dict[str, Any]], split: str) -> tuple[int, int]:
 
 
 def audit(
-    store: Part | None, target: Sequence[Part], *, distance: int, threads: int, out: Path | None, drop: bool
+    store: Part | None, target: Sequence[Part], *, distance: int, workers: int, out: Path | None, drop: bool
 ) -> Audit:
     """Look for copies, exact and perceptual; write tables and pictures where there is a place for them.
 
@@ -108,8 +108,8 @@ def audit(
         OSError: disk full, no permission.
     """
     wanted = [part for part in target if part.name not in ("", "train")] or list(target)
-    held = None if store is None else copies(store, wanted, distance, threads)
-    crossing = [(part, copies(part, list(target[:at]), distance, threads)) for at, part in enumerate(target) if at]
+    held = None if store is None else copies(store, wanted, distance, workers)
+    crossing = [(part, copies(part, list(target[:at]), distance, workers)) for at, part in enumerate(target) if at]
     names = [part.name or "target" for part in wanted]
     leaks = [] if store is None or held is None else _lines(store, wanted, held, ("target", "split"))
     across = [
@@ -137,11 +137,11 @@ def audit(
     )
 
 
-def copies(one: Part, others: Sequence[Part], distance: int, threads: int) -> Copies:
+def copies(one: Part, others: Sequence[Part], distance: int, workers: int) -> Copies:
     """The images of a part that are copies of images of others."""
     everyone, part, place = whole([one, *others])
     n = len(one.hashed)
-    near = levels.nearest_of_other(everyone, len(everyone) - n, "perceptual", distance, threads).place
+    near = levels.nearest_of_other(everyone, len(everyone) - n, "perceptual", distance, workers).place
     rows = np.flatnonzero(near[:n] >= 0)
     by = near[rows]
     covered = np.bincount(part[n:][near[n:] >= 0] - 1, minlength=len(others))

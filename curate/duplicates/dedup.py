@@ -87,7 +87,7 @@ class Deduplicated:
 
 
 def dedup(
-    store: Part, others: Sequence[Part], choice: Choice, out: Path, threads: int, semantic: Semantic | None = None
+    store: Part, others: Sequence[Part], choice: Choice, out: Path, workers: int, semantic: Semantic | None = None
 ) -> Deduplicated:
     """Find duplicates, and write ``duplicates.parquet``, a contact sheet, and a manifest or soft weights.
 
@@ -101,7 +101,7 @@ def dedup(
         OSError: disk full, no permission.
     """
     everyone, part, place = whole([store, *others])
-    representative, cosine = _representatives(store, everyone, choice, threads, semantic)
+    representative, cosine = _representatives(store, everyone, choice, workers, semantic)
     n = len(store.hashed)
     sizes = np.bincount(representative, minlength=len(everyone))
     members = np.flatnonzero((sizes[representative] > 1) | (representative >= n)[:n])
@@ -135,7 +135,7 @@ def dedup(
 
 
 def _representatives(
-    store: Part, everyone: Hashed, choice: Choice, threads: int, semantic: Semantic | None
+    store: Part, everyone: Hashed, choice: Choice, workers: int, semantic: Semantic | None
 ) -> tuple[Ints, Floats]:
     """Of each image of the store, a place in ``everyone``; and the distance of features, NaN where none was taken."""
     assert isinstance(store.source, Index)
@@ -146,13 +146,13 @@ def _representatives(
     representative = np.arange(n)
     if len(everyone) > n:
         level = "exact" if exact else "perceptual"
-        near = levels.nearest_of_other(everyone, len(everyone) - n, level, choice.distance, threads).place[:n]
+        near = levels.nearest_of_other(everyone, len(everyone) - n, level, choice.distance, workers).place[:n]
         representative = np.where(near >= 0, near, representative)
     if choice.within:
         left = np.flatnonzero(representative < n)
         held, rank = taken(store.hashed, left), np.argsort(np.argsort(order[left]))
         groups = (
-            levels.exact_groups(held, rank) if exact else levels.perceptual_groups(held, rank, choice.distance, threads)
+            levels.exact_groups(held, rank) if exact else levels.perceptual_groups(held, rank, choice.distance, workers)
         )
         representative[left] = left[groups]
     return representative, np.full(n, np.nan, np.float32)

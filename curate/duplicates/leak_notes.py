@@ -60,7 +60,7 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
 def _by_look(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
     """How many images of each split have an exact or a near-copy."""
     parts = [Part(name, split, _hashed(split)) for name, split in sought.items()]
-    return dict(zip(sought, copies(store, parts, DISTANCE, threads=1).covered))
+    return dict(zip(sought, copies(store, parts, DISTANCE, workers=1).covered))
 
 
 def _hashed(split: Index | Photos) -> hash_table.Hashed:

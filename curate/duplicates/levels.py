@@ -52,7 +52,7 @@ def exact_groups(held: Hashed, order: Ints) -> Ints:
     return np.asarray(first[inverse])
 
 
-def perceptual_groups(held: Hashed, order: Ints, distance: int = DISTANCE, threads: int = 1) -> Ints:
+def perceptual_groups(held: Hashed, order: Ints, distance: int = DISTANCE, workers: int = 1) -> Ints:
     """Representatives by the look, exact copies included; an image whose hash says nothing is compared exactly.
 
     Args:
@@ -60,17 +60,17 @@ def perceptual_groups(held: Hashed, order: Ints, distance: int = DISTANCE, threa
     """
     first, kind = _kinds(held, order)
     rank = np.argsort(np.argsort(order[first]))
-    of_kind = group(len(first), _pairs(held, first, distance, threads), rank, distance)
+    of_kind = group(len(first), _pairs(held, first, distance, workers), rank, distance)
     return np.asarray(first[of_kind][kind])
 
 
-def connected(held: Hashed, distance: int = DISTANCE, threads: int = 1) -> Ints:
+def connected(held: Hashed, distance: int = DISTANCE, workers: int = 1) -> Ints:
     """Groups that no two images within the distance are parted by: shape (n,), int64, as `groups.connected`."""
     first, kind = _kinds(held, np.arange(len(held)))
-    return np.asarray(groups.connected(len(first), _pairs(held, first, distance, threads), distance)[kind])
+    return np.asarray(groups.connected(len(first), _pairs(held, first, distance, workers), distance)[kind])
 
 
-def nearest_of_other(held: Hashed, others: int, level: str, distance: int = DISTANCE, threads: int = 1) -> Nearest:
+def nearest_of_other(held: Hashed, others: int, level: str, distance: int = DISTANCE, workers: int = 1) -> Nearest:
     """For each image the nearest of the other part: an exact copy, else of the fewest bits; the first of several.
 
     Args:
@@ -84,7 +84,7 @@ def nearest_of_other(held: Hashed, others: int, level: str, distance: int = DIST
     if level == "exact":
         return exact
     first, kind = _kinds(held, order)
-    near = _nearest_kind(kind, others, _pairs(held, first, distance, threads))
+    near = _nearest_kind(kind, others, _pairs(held, first, distance, workers))
     return Nearest(*(np.where(exact.place >= 0, one, other) for one, other in zip(exact, near)))
 
 
@@ -123,11 +123,11 @@ def _kinds(held: Hashed, order: Ints) -> tuple[Ints, Ints]:
     return distinct(comparable, *values.T, order=order)
 
 
-def _pairs(held: Hashed, first: Ints, distance: int, threads: int) -> Iterator[Pairs]:
+def _pairs(held: Hashed, first: Ints, distance: int, workers: int) -> Iterator[Pairs]:
     """Pairs of kinds by their hashes, places in ``first``."""
     there = np.flatnonzero(held.comparable[first])
     hashes, mirrors = (values[first[there]] for values in (held.look.hash, held.look.mirror))
-    for left, right, bits in pairs_within(hashes, mirrors, distance, threads):
+    for left, right, bits in pairs_within(hashes, mirrors, distance, workers):
         yield Pairs(there[left], there[right], bits)
 
 

@@ -8,12 +8,13 @@ many blocks many tables with short ones; a sample tells which is cheaper for the
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 from math import comb
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -62,15 +63,15 @@ class Runs(NamedTuple):
     images: Ints
 
 
-def within(hashes: Hashes, mirrors: Hashes, distance: int, threads: int = 1) -> Iterator[Pairs]:
+def within(hashes: Hashes, mirrors: Hashes, distance: int, workers: int = 1) -> Iterator[Pairs]:
     """All pairs of images whose hashes, or the hash of one and the mirror hash of the other, differ in few bits.
 
-    Memory grows with the number of images (about 40 bytes each a thread), that of pairs is bounded by `sorted_pairs`.
+    Memory grows with the number of images (about 100 bytes each a process), that of pairs is bounded by `sorted_pairs`.
 
     Args:
         hashes, mirrors: shape (n,), uint64; preferably without repetitions (`groups.distinct`).
         distance: the most bits, 0 to `MOST`.
-        threads: tables that are worked at at a time.
+        workers: processes, each with a table at a time.
 
     Returns:
         Sorted by (left, right), each pair once, with the least of its distances.
@@ -78,8 +79,11 @@ def within(hashes: Hashes, mirrors: Hashes, distance: int, threads: int = 1) -> 
     n = len(hashes)
     entries = _dealt(np.concatenate([hashes, mirrors]))
     tables = plan(entries, distance)
-    with gathering(n) as gathered:
-        for one, other in _of_tables(entries, n, tables, distance, threads):
+    with gathering(n) as gathered, tempfile.TemporaryDirectory(prefix=".hash-pairs-") as scratch:
+        path = Path(scratch) / "entries.npy"
+        np.save(path, entries)
+        del entries
+        for one, other in map_shards(partial(_of_table, path, n, tables.masks, distance), tables.chosen, workers):
             unlike = one % n != other % n  # an image may be near its own mirror image
             one, other = one[unlike] % n, other[unlike] % n
             gathered.add(np.minimum(one, other), np.maximum(one, other))
@@ -142,22 +146,15 @@ def _key(hashes: Hashes, masks: Hashes) -> Hashes:
     return key
 
 
-def _of_tables(entries: Hashes, n: int, tables: Tables, distance: int, threads: int) -> Iterator[tuple[Ints, Ints]]:
-    """The pairs of each table; who watches the parallel map is told of each."""
-    with ExitStack() as stack:
-        pool = ThreadPoolExecutor(threads)
-        stack.callback(pool.shutdown, cancel_futures=True)
-        found = pool.map(lambda chosen: _of_table(entries, n, tables.masks, chosen, distance), tables.chosen)
-        yield from map_shards(lambda _: next(found), tables.chosen)
-
-
-def _of_table(entries: Hashes, n: int, masks: Hashes, chosen: tuple[int, ...], distance: int) -> tuple[Ints, Ints]:
-    """Pairs of places in ``entries`` within the distance whose first blocks that agree are the chosen ones.
+def _of_table(path: Path, n: int, masks: Hashes, distance: int, chosen: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Pairs of entries, by their places, within the distance whose first blocks that agree are the chosen ones.
 
     Args:
-        n: the first ``n`` entries are images, the others mirror images, which are not compared with each other: two of
+        path: of the entries, an .npy file.
+        n: the first ``n`` of them are images, the others mirror images, which are not compared with each other: two of
             them are as far apart as the two images.
     """
+    entries = np.load(path)
     n_bits = np.uint64(len(entries).bit_length())  # a key and a place in one number, which sorts five times as fast
     packed = _key(entries, masks[list(chosen)]) << n_bits | np.arange(len(entries), dtype=np.uint64)
     packed.sort()

@@ -79,7 +79,7 @@ def look_for_leaks(
         parts = parts_of(target, kept, processes, progress)
         held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
         with progress.shards("comparing"):
-            return audits.audit(held, parts, distance=distance, threads=processes, out=out, drop=drop)
+            return audits.audit(held, parts, distance=distance, workers=processes, out=out, drop=drop)
 
 
 def claim(out: Path, asked: dict[str, str | None]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,9 +33,9 @@ def brute(hashes: np.ndarray, mirrors: np.ndarray, distance: int) -> dict[tuple[
     return dict(zip(zip(left.tolist(), right.tolist()), apart[left, right].tolist()))
 
 
-def found(hashes: np.ndarray, mirrors: np.ndarray, distance: int, threads: int = 1) -> dict[tuple[int, int], int]:
+def found(hashes: np.ndarray, mirrors: np.ndarray, distance: int, workers: int = 1) -> dict[tuple[int, int], int]:
     """What `within` gives, which must be sorted and without repetition."""
-    chunks = list(within(hashes, mirrors, distance, threads))
+    chunks = list(within(hashes, mirrors, distance, workers))
     listed = [(int(a), int(b)) for one in chunks for a, b in zip(one.left, one.right)]
     assert listed == sorted(set(listed))
     return dict(zip(listed, [int(d) for one in chunks for d in one.distance]))
@@ -41,36 +43,24 @@ def found(hashes: np.ndarray, mirrors: np.ndarray, distance: int, threads: int =
 
 @pytest.mark.parametrize("distance", [0, 1, 3, 8, 12])
 def test_pairs_are_those_of_brute_force(distance: int) -> None:
-    """Whatever the number of threads."""
+    """Whatever the number of processes."""
     hashes, mirrors = skewed(600)
     wanted = brute(hashes, mirrors, distance)
     assert len(wanted) > distance
-    assert found(hashes, mirrors, distance) == wanted == found(hashes, mirrors, distance, threads=2)
+    assert found(hashes, mirrors, distance) == wanted == found(hashes, mirrors, distance, workers=2)
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3, 4])
-def test_every_cut_finds_them(needed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cut_finds_them(needed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A plan is about time only: each choice of blocks gives the same pairs, each in one table."""
     hashes, mirrors = skewed(300, seed=1)
     cut = Tables(pairs._masks(4 + needed), tuple(pairs.combinations(range(4 + needed), needed)))
     monkeypatch.setattr(pairs, "plan", lambda entries, distance: cut)
-    entries = pairs._dealt(np.concatenate([hashes, mirrors]))
-    seen = [pair for chosen in cut.chosen for pair in zip(*pairs._of_table(entries, len(hashes), cut.masks, chosen, 4))]
+    path, n = tmp_path / "entries.npy", len(hashes)
+    np.save(path, pairs._dealt(np.concatenate([hashes, mirrors])))
+    seen = [pair for chosen in cut.chosen for pair in zip(*pairs._of_table(path, n, cut.masks, 4, chosen))]
     assert len(seen) == len({tuple(sorted(pair)) for pair in seen})
     assert found(hashes, mirrors, 4) == brute(hashes, mirrors, 4)
-
-
-def test_who_stops_reading_waits_for_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not begun is not done: Ctrl-C ends a search of minutes."""
-    hashes, _ = skewed(300)
-    begun = []
-    whole = pairs._of_table
-    monkeypatch.setattr(pairs, "_of_table", lambda *arguments: begun.append(1) or whole(*arguments))
-    tables = plan(hashes, 8)
-    reading = pairs._of_tables(hashes, 300, tables, 8, threads=1)
-    next(reading)
-    reading.close()
-    assert len(begun) < len(tables.chosen)
 
 
 def test_a_search_tells_how_far_it_is() -> None:
