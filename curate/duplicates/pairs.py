@@ -195,12 +195,16 @@ def _in_runs(values: Hashes, runs: Runs, size: int, distance: int) -> Iterator[I
         starts, lengths, images = (part[at : at + at_once] for part in runs)
         places = starts + np.minimum(rows, lengths - 1)  # a short run ends in its last hash again
         block = values[places]
+        differing, bits = np.empty_like(block), np.empty(block.shape, np.uint8)
         for row in range(min(size - 1, int(images.max()))):
-            near = np.bitwise_count(block[row + 1 :] ^ block[row]) <= distance
-            if np.count_nonzero(near):
-                below, run = np.nonzero(near)
-                there = (row < images[run]) & (row + 1 + below < lengths[run])
-                yield np.stack([places[row, run[there]], places[row + 1 + below[there], run[there]]])
+            below = block[row + 1 :]
+            np.bitwise_count(np.bitwise_xor(below, block[row], differing[: len(below)]), bits[: len(below)])
+            near = bits[: len(below)] <= distance
+            found = np.flatnonzero(near)  # of one dimension, as of two numpy goes bit by bit
+            if len(found):
+                place, run = np.divmod(found, near.shape[1])
+                there = (row < images[run]) & (row + 1 + place < lengths[run])
+                yield np.stack([places[row, run[there]], places[row + 1 + place[there], run[there]]])
 
 
 def _first_agreement(differing: Hashes, masks: Hashes, chosen: tuple[int, ...]) -> npt.NDArray[np.bool_]:
