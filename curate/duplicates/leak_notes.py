@@ -44,9 +44,9 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
     n_sought = sum(map(len, sought.values()))
     if not 0 < n_sought <= MOST_SOUGHT or stream.is_streamed(store):
         return []
-    folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
-    if folder is not None and len(store) <= MOST_HASHED and n_sought <= MOST_LOOKED_FOR:
-        held, how = _by_look(Part("", store, hash_files.load(folder, store)), sought), "(or near-copies of them) "
+    hashed = hashes_there(store) if n_sought <= MOST_LOOKED_FOR else None
+    if hashed is not None:
+        held, how = near_copies(Part("", store, hashed), sought), "(or near-copies of them) "
     else:
         held, how = _by_bytes(store, sought), ""
     return [
@@ -57,7 +57,19 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
     ]
 
 
-def _by_look(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
+def hashes_there(store: Index) -> hash_table.Hashed | None:
+    """The hashes that an earlier call left beside a store; None where there are none, or too many to compare here.
+
+    Raises:
+        CurateError: they are damaged.
+    """
+    if len(store) > MOST_HASHED:
+        return None
+    folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
+    return None if folder is None else hash_files.load(folder, store)
+
+
+def near_copies(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int]:
     """How many images of each split have an exact or a near-copy."""
     parts = [Part(name, split, _hashed(split)) for name, split in sought.items()]
     return dict(zip(sought, copies(store, parts, DISTANCE, workers=1).covered))

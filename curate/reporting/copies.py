@@ -1,12 +1,14 @@
 """Images of the target that a run kept from the store: the same bytes, so that a score on them says too much.
 
-Only images of equal size in bytes are read. A copy that was scaled, cropped or saved again is not found.
+Only images of equal size in bytes are read. Copies that were scaled, mirrored or saved again are counted where
+`curate dedup` or `curate audit` has left hashes of the store.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,9 @@ import pyarrow.compute as pc
 from curate.data.contact_sheet import spread
 from curate.data.photos import Photos
 from curate.data.splits import bodies, sources_of
+from curate.duplicates.hash_table import taken
+from curate.duplicates.leak_notes import MOST_LOOKED_FOR, hashes_there, near_copies
+from curate.duplicates.parts import Part
 from curate.reporting.reading import Judged
 from curate.types import Ints
 from shards import stream
@@ -37,6 +42,7 @@ class Copies:
         kept: images that were kept.
         alike: of them, as many bytes as some image of the target has.
         read: of these, read and compared.
+        near: images of each split with a copy or a near-copy among the kept; None where there are no hashes.
     """
 
     target: dict[str, int]
@@ -45,6 +51,7 @@ class Copies:
     kept: int
     alike: int
     read: int
+    near: dict[str, int] | None = None
 
 
 def copies(judged: Judged, store: Index, target: str) -> Copies:
@@ -56,8 +63,11 @@ def copies(judged: Judged, store: Index, target: str) -> Copies:
     """
     splits: defaultdict[bytes, Counter[str]] = defaultdict(Counter)  # digest -> images of each split
     sizes, counts = set(), Counter[str]()
-    for split, source in sources_of(target).items():
-        held = source if isinstance(source, Photos) else shard_index.build(source)[0]
+    sought = {
+        split: source if isinstance(source, Photos) else shard_index.build(source)[0]
+        for split, source in sources_of(target).items()
+    }
+    for split, held in sought.items():
         for body in bodies(held):
             splits[_digest(body)][split] += 1
             counts[split] += 1
@@ -74,7 +84,15 @@ def copies(judged: Judged, store: Index, target: str) -> Copies:
             in_test += [place] if "test" in splits[digest] else []
             seen.add(digest)
     each = {split: found[split] for split in counts}
-    return Copies(dict(counts), each, np.array(in_test, np.int64), len(kept), len(alike), len(looked))
+    near = _near(store, rows[kept], sought)
+    return Copies(dict(counts), each, np.array(in_test, np.int64), len(kept), len(alike), len(looked), near)
+
+
+def _near(store: Index, kept: Ints, sought: Mapping[str, Index | Photos]) -> dict[str, int] | None:
+    """By look, for at most as many images as are compared in passing."""
+    if sum(map(len, sought.values())) > MOST_LOOKED_FOR or (hashed := hashes_there(store)) is None:
+        return None
+    return near_copies(Part("", store, taken(hashed, kept)), sought)
 
 
 def _digest(body: bytes) -> bytes:

@@ -89,7 +89,8 @@ def _numbers(content: Content) -> dict[str, Any]:
 def _copy_numbers(found: Copies | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return {"target": found.target, "found": found.found, "kept": found.kept, "read": found.read, "alike": found.alike}
+    names = ("target", "found", "near", "kept", "read", "alike")
+    return {name: getattr(found, name) for name in names}
 
 
 def _refuse_taken(out: Path) -> None:

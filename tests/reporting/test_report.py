@@ -20,9 +20,10 @@ from PIL import Image
 
 import curate
 from curate.cli import curate as command
+from curate.duplicates import hash_files
 from curate.errors import CurateError, Misuse
 from curate.ledger import ledger, manifest
-from curate.reporting import galleries
+from curate.reporting import copies, galleries
 from curate.reporting.report import report
 from shards.indexing import domains
 from shards.tar.writer import write_shards
@@ -151,6 +152,22 @@ def test_copies_of_test_images_are_found_by_their_bytes(bdw):
     assert f"{len(keys)} of 30 test images are among the kept" in page.text("copies")
     assert "A copy that was scaled, cropped, mirrored or saved again is not found" in page.text("copies")
     assert {image["alt"] for image in page.images() if image["alt"].startswith("copy")} >= set(keys)
+
+
+def test_near_copies_are_told_where_hashes_of_the_store_are_there(bdw, monkeypatch, tmp_path):
+    """Only the kept rows count: what was pruned does no harm to a score."""
+    run, made, _ = bdw
+    monkeypatch.setattr(copies, "hashes_there", lambda store: hash_files.in_memory(store))
+    again = report(run, tmp_path / "near.html")
+    near, exact = again.numbers["copies"]["near"], made.numbers["copies"]["found"]
+    assert made.numbers["copies"]["near"] is None
+    assert near["test"] >= exact["test"] > 0
+    page = Page(tmp_path / "near.html")
+    assert "or a near-copy" in page.text("copies")
+    assert "Near-copies (scaled, mirrored, saved again) by the hashes" in page.text("copies")
+    held, tests = toyset.indexed(run.parent / "store"), toyset.indexed(run.parent / "target" / "test")
+    assert copies._near(held, np.arange(len(held)), {"test": tests})["test"] >= 3
+    assert copies._near(held, np.zeros(0, np.int64), {"test": tests}) == {"test": 0}
 
 
 def safe(page: Page) -> None:
