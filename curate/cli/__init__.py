@@ -1,7 +1,7 @@
 """The command line: options -> configuration -> one call of the library -> its summary, printed.
 
 Verbs are loaded when they are asked for, so that `curate --help` imports neither torch nor pyarrow.
-Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 misuse.
+Data goes to stdout, talk to stderr. Exit codes: 0 done, 1 failed, 2 misuse, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def main() -> None:
     sys.unraisablehook = _interrupt_again
     try:
         sys.exit(curate.main(prog_name="curate", standalone_mode=False) or 0)
-    except click.exceptions.Abort:
-        sys.exit(_say(STOPPED, 130))
+    except click.exceptions.Abort as error:
+        sys.exit(_say(str(error.__cause__ or "") or STOPPED, 130))
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -124,8 +124,8 @@ def main() -> None:
         sys.exit(_say(_in_a_line(error), 1))
     except UnicodeEncodeError as error:
         sys.exit(_say(f"{error.object!a}: its name is not UTF-8; rename it, or a folder on the way to it", 2))
-    except KeyboardInterrupt:
-        sys.exit(_say(STOPPED, 130))
+    except KeyboardInterrupt as error:
+        sys.exit(_say(str(error) or STOPPED, 130))
     except (MemoryError, RuntimeError) as error:
         if not _is_want_of_memory(error):
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -153,10 +154,16 @@ def saving(one: Pass, batches: Iterator[Pixels], stop: Stop, progress: Progress)
             written = _save_timed(one, progress)
             clock, saved = time.monotonic(), one.done
             if stop.number and written:
-                steps = f"{one.done} of {one.batches} steps"
-                progress.note(f"stopped in epoch {one.epoch} after {steps}; the same command goes on there")
-        if stop.number:
-            stop.obey()
+                _stop(one, stop, progress)
+        stop.obey()
+
+
+def _stop(one: Pass, stop: Stop, progress: Progress) -> None:
+    """Obey, and say where the work goes on: whoever ends by Ctrl-C says it last, and SIGTERM leaves no time after."""
+    where = f"stopped in epoch {one.epoch} after {one.done} of {one.batches} steps; the same command goes on there"
+    if stop.number != signal.SIGINT:
+        progress.note(where)
+    stop.obey(where)
 
 
 def _interval(job: Job) -> Interval:

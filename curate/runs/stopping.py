@@ -32,12 +32,19 @@ class Stop:
     before: dict[signal.Signals, Any] = field(default_factory=dict)
     waiting: threading.Timer | None = None
 
-    def obey(self) -> None:
-        """Give the signal, if one came, to whoever had it before."""
+    def obey(self, where: str = "") -> None:
+        """Give the signal, if one came, to whoever had it before.
+
+        Args:
+            where: the work stopped, and goes on; what Ctrl-C raises says so.
+        """
         self.listen_no_more()
         if number := self.number:
             self.number = 0
-            signal.raise_signal(number)
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt as stopped:
+                raise KeyboardInterrupt(where) from stopped
 
     def listen_no_more(self) -> None:
         """Put back who had the signals before."""

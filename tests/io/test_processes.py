@@ -390,6 +390,22 @@ cli.main()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
         assert (done.returncode, done.stderr) == (130, f"Error: {stopped()}\n")
 
+    @pytest.mark.parametrize("where", ["stopped in epoch 1; the same command goes on there", ""])
+    def test_what_knows_where_it_goes_on_says_so_alone(self, where):
+        """One line, not two that say different things."""
+        code = f"""
+import sys
+from curate import cli
+from curate.cli import demo
+def work(**_):
+    raise KeyboardInterrupt({where!r})
+demo.demo.callback = work
+sys.argv = ["curate", "demo", "--out", "x"]
+cli.main()
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode, done.stderr.strip()) == (130, f"Error: {where or stopped()}")
+
 
 def stopped() -> str:
     from curate.cli import STOPPED
