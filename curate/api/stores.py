@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curate.api.beliefs import manifest_of
 from curate.api.paths import path_of
 from curate.errors import Misuse
 
@@ -102,7 +103,7 @@ def features(
 
 def subset(
     index: Index,
-    manifest: pa.Table | ArrowStream | PathLike,
+    manifest: Run | pa.Table | ArrowStream | PathLike,
     weights: str | None = None,
     *,
     seed: int = 0,
@@ -117,7 +118,8 @@ def subset(
     Args:
         index: of the store.
         manifest: columns ``shard`` and ``key``: an Arrow table, a Polars or pandas frame, or a Parquet file. Of
-            ``weights.parquet``, or an epoch of the ledger, the lines whose ``kept`` is true count.
+            ``weights.parquet``, or an epoch of the ledger, the lines whose ``kept`` is true count. A run stands for its
+            last manifest, and with ``weights`` for its ``weights.parquet``.
         weights: a column of it, such as ``mean``: an epoch has as many samples as are kept, drawn in proportion to it,
             so that each comes floor or ceil of its expected count. None for every one once.
         seed: of the order of each epoch, and of its draw.
@@ -138,7 +140,19 @@ def subset(
     from curate.data.subset import subset as open_subset
     from shards.api import table_of
 
-    return open_subset(index, table_of(manifest), weights, seed, batch, rank, ranks)
+    return open_subset(index, table_of(_table_named(manifest, weights)), weights, seed, batch, rank, ranks)
+
+
+def _table_named(manifest: Run | pa.Table | ArrowStream | PathLike, weights: str | None) -> Any:
+    """A manifest as it was given; of a run, its table of what was kept."""
+    from curate.runs.opened import Run as Opened
+
+    if not isinstance(manifest, Opened | str | os.PathLike):
+        return manifest
+    at = path_of(manifest)
+    if not (at / "run.json").is_file():
+        return at
+    return manifest_of(at) if weights is None else at / "weights.parquet"
 
 
 def export(

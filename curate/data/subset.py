@@ -66,8 +66,7 @@ class Subset(IterableDataset[dict[str, Any]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Read this epoch in the next pass: from its beginning, or where a state of it that was just loaded stands."""
-        if epoch < 0:
-            raise Misuse("the number of an epoch", expected="at least 0", found=epoch)
+        check_whole("the number of an epoch", epoch, 0)
         begun = self._here is not None or bool(self._begin[2])
         if epoch == int(self._begin[0]) and not begun:
             return
@@ -87,6 +86,7 @@ class Subset(IterableDataset[dict[str, Any]]):
         """
         epoch, position = self._here or self._begins()
         if samples is not None:
+            check_whole("state_dict: samples", samples, 0)
             last = samples - len(self.rows) < self.batch * self.ranks
             epoch, position = int(self._begin[0]), min(samples, len(self.rows)) if last else samples
         elif self._begin[2] and get_worker_info() is None:
@@ -154,6 +154,12 @@ class Subset(IterableDataset[dict[str, Any]]):
         return digest.hexdigest()[:16]
 
 
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise `Misuse` unless a value is a whole number from ``least`` to what 63 bits hold."""
+    if not isinstance(value, int | np.integer) or not least <= value < 2**63:
+        raise Misuse(name, expected=f"a whole number, at least {least}", found=repr(value))
+
+
 def rank_turns(positions: Ints, count: int, batch: int, rank: int, ranks: int) -> tuple[Ints, Mask]:
     """Which turn of an epoch each position belongs to, and whether it is this rank's.
 
@@ -171,10 +177,12 @@ def subset(
     """The subset of a store that a table names; see `curate.subset`."""
     if (rank is None) != (ranks is None):
         raise Misuse("rank and ranks: one without the other; give both, or none")
+    if not isinstance(index, Index):
+        raise Misuse("the index", expected="what shards.open_index gives", found=repr(index)[:80])
     here, of = place_among_ranks() if rank is None or ranks is None else (rank, ranks)
-    for name, value, least in (("batch", batch, 1), ("seed", seed, 0), ("rank", here, 0), ("ranks", of, here + 1)):
-        if value < least:
-            raise Misuse(name, expected=f"at least {least}", found=value)
+    for name, value, least in (("batch", batch, 1), ("seed", seed, 0), ("rank", here, 0)):
+        check_whole(name, value, least)
+    check_whole("ranks", of, here + 1)
     if "kept" in table.column_names:
         table = table.filter(pc.equal(table["kept"], True)).drop_columns("kept")
     rows = rows_of_lines(index, table)
@@ -191,7 +199,8 @@ def weights_of(table: pa.Table, name: str) -> Reals:
     """A column of weights: shape (lines,), float64.
 
     Raises:
-        ShardError: no such column, or a value that is no finite number of at least 0, or all are 0.
+        ShardError: no such column, or a value that is no finite number of at least 0, or all are 0; or their sum is
+            beyond a float.
     """
     if name not in table.column_names:
         raise ShardError(f"the table has no column {name}", found=", ".join(table.column_names), todo="name one it has")
@@ -204,6 +213,10 @@ def weights_of(table: pa.Table, name: str) -> Reals:
         raise ShardError(f"line {line}: {name} is {values[line]}", expected="at least 0", todo="leave the line out")
     if not values.any():
         raise ShardError(f"all of column {name} is 0", todo="name another column, or none")
+    with np.errstate(over="ignore"):
+        total = values.sum()
+    if not np.isfinite(total) or not np.isfinite(len(values) * (values.max() / total)):
+        raise ShardError(f"column {name} adds up to more than a float holds", todo="divide it by its largest value")
     return values
 
 

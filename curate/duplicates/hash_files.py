@@ -21,6 +21,7 @@ from curate.errors import CurateError
 from curate.ledger import table_file
 from curate.progress import Progress
 from shards import stream
+from shards.errors import ShardError
 from shards.indexing.index import Index, select_shards
 from shards.io import remote
 from shards.io.folders import OWN_FOLDER
@@ -35,13 +36,22 @@ VERSION = 1
 def of_store(index: Index, places: Sequence[Path], workers: int, progress: Progress) -> Hashed:
     """The hashes of a store: read from the first of ``places`` that has them all, else made in the last.
 
+    A part that is damaged is made again, where it may be written.
+
     Raises:
         Busy: another process is making them.
-        ShardError, CurateError: the store or its hashes cannot be read.
+        ShardError, CurateError: the store cannot be read, or its hashes can neither be read nor made again.
         OSError: disk full, no permission; parts that are there stay.
     """
     there = next((folder for folder in places if is_whole(folder, index)), None)
-    return load(there or made(index, places[-1], workers, progress), index)
+    folder = there or made(index, places[-1], workers, progress)
+    try:
+        return load(folder, index)
+    except (CurateError, ShardError):
+        if not may_be_made(folder):
+            raise
+    _remove_damaged(folder, index, progress)
+    return load(made(index, folder, workers, progress), index)
 
 
 def folder_in(place: Path, index: Index) -> Path:
@@ -101,17 +111,29 @@ def load(folder: Path, index: Index) -> Hashed:
 
     Raises:
         CurateError: a part is of other samples.
-        Unfinished: a part is damaged.
+        ShardError: a part is damaged.
     """
-    parts = []
-    for number, shard in enumerate(index.shards):
-        path = _part(folder, number)
-        table_file.footer_of(path, "hashes", VERSION)
-        part = table_file.read(path, SCHEMA.names, SCHEMA).select(SCHEMA.names).cast(SCHEMA)
-        if len(part) != len(index.rows(number)):
-            raise CurateError(f"{path}: {len(part)} rows, {shard.path} has {len(index.rows(number))}; remove {folder}")
-        parts.append(part)
+    parts = [_read(folder, number, index) for number in range(len(index.shards))]
     return of_table(pa.concat_tables(parts) if parts else SCHEMA.empty_table())
+
+
+def _read(folder: Path, number: int, index: Index) -> pa.Table:
+    path, shard = _part(folder, number), index.shards[number]
+    table_file.footer_of(path, "hashes", VERSION)
+    part = table_file.read(path, SCHEMA.names, SCHEMA).select(SCHEMA.names).cast(SCHEMA)
+    if len(part) != len(index.rows(number)):
+        raise CurateError(f"{path}: {len(part)} rows, {shard.path} has {len(index.rows(number))}; remove {folder}")
+    return part
+
+
+def _remove_damaged(folder: Path, index: Index, progress: Progress) -> None:
+    for number in range(len(index.shards)):
+        try:
+            _read(folder, number, index)
+        except (CurateError, ShardError):
+            path = _part(folder, number)
+            progress.note(f"{path}: is damaged, and is made again")
+            path.unlink(missing_ok=True)
 
 
 def _part(folder: Path, number: int) -> Path:

@@ -169,6 +169,8 @@ def todo(path: Path) -> str:
     >>> todo(Path("run/weights.parquet"))
     'make it again with `curate ledger run --final`'
     """
+    if path.stem.isdigit() and "-" in path.parent.name:  # a part a shard: features-KEY, hashes-KEY
+        return f"remove {path}, and the same command makes it again"
     if path.name == "weights.parquet":
         return f"make it again with `curate ledger {path.parent} --final`"
     in_run = path.parent.name == "manifests" or path.parent.parent.name == "ledger"

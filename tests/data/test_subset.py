@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from http_ranges import serving_ranges
 from shard_makers import indexed, make_store, manifest_of, numbered
@@ -193,6 +194,7 @@ def test_of_a_table_of_weights_the_lines_kept_count(store: Index) -> None:
         ([float("nan"), 1.0], "line 0: w is nan"),
         ([None, 1.0], "line 0: w is nan"),
         ([0.0, 0.0], "all of column w is 0"),
+        ([1e308, 1e308], "column w adds up to more than a float holds; divide it by its largest value"),
         (["a", "b"], r"column w \(expected numbers, found string\)"),
     ],
 )
@@ -206,9 +208,14 @@ def test_weights_that_are_none_are_refused(store: Index, values: list[Any], mess
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch": 0}, "batch .expected at least 1, found 0"),
+        ({"batch": 0}, "batch .expected a whole number, at least 1, found 0"),
+        ({"batch": None}, "batch .expected a whole number, at least 1, found None"),
+        ({"batch": 1.5}, "batch .expected a whole number, at least 1, found 1.5"),
+        ({"batch": 2**63}, "batch"),
         ({"seed": -1}, "seed"),
-        ({"rank": 2, "ranks": 2}, "ranks .expected at least 3, found 2"),
+        ({"seed": "1"}, "seed .expected a whole number, at least 0, found '1'"),
+        ({"rank": 2, "ranks": 2}, "ranks .expected a whole number, at least 3, found 2"),
+        ({"rank": 0.0, "ranks": 2}, "rank .expected a whole number"),
         ({"rank": 0}, "give both, or none"),
         ({"weights": "mean"}, "has no column mean"),
     ],
@@ -216,6 +223,37 @@ def test_weights_that_are_none_are_refused(store: Index, values: list[Any], mess
 def test_what_cannot_be_meant_is_refused(store: Index, options: dict[str, Any], message: str) -> None:
     with pytest.raises(curate.Error, match=message):
         opened(store, **options)
+
+
+@pytest.mark.parametrize("index", ["store", Path("store"), None])
+def test_what_is_no_index_is_refused(index: Any) -> None:
+    """A path is opened by `shards.open_index`, which has options of its own."""
+    with pytest.raises(curate.Misuse, match=r"the index \(expected what shards.open_index gives, found"):
+        curate.subset(index, pa.table({"shard": ["a"], "key": ["b"]}))
+
+
+@pytest.mark.parametrize("epoch", [-1, 0.5, None])
+def test_what_is_no_epoch_is_refused(store: Index, epoch: Any) -> None:
+    with pytest.raises(curate.Misuse, match="the number of an epoch"):
+        opened(store).set_epoch(epoch)
+
+
+def test_a_run_stands_for_what_it_kept(store: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last manifest, and by weights its weights.parquet; a run of which nothing is done says so."""
+    monkeypatch.setattr("curate.runs.provenance.read_run", lambda run: {})
+    run = tmp_path / "run"
+    part = run / "ledger" / "epoch=0001" / "part-0.parquet"
+    part.parent.mkdir(parents=True)
+    part.touch()
+    (run / "run.json").write_text("{}")
+    with pytest.raises(curate.Error, match="no epoch of it is done"):
+        curate.subset(store, run)
+    kept = store.table.select(["shard", "key"]).append_column("kept", pa.array(np.isin(np.arange(N_STORE), KEPT)))
+    pq.write_table(kept.append_column("mean", pa.array(np.ones(N_STORE))), run / "weights.parquet")
+    (run / "manifests").mkdir()
+    pq.write_table(manifest_of(store, KEPT[:3]), run / "manifests" / "epoch=0001.parquet")
+    assert len(curate.subset(store, run, "mean")) == len(KEPT)
+    assert sorted(sample["__row__"] for sample in curate.subset(store, str(run))) == KEPT[:3]
 
 
 def test_nothing_kept_is_refused(store: Index) -> None:

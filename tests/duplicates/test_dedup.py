@@ -178,6 +178,34 @@ def test_damaged_and_foreign_hashes_are_refused(store: Path, tmp_path: Path) -> 
         hash_files.load(folder, index)
 
 
+def test_damaged_hashes_are_made_again(store: Path, tmp_path: Path, monkeypatch) -> None:
+    """Whatever is wrong with a part; where nothing may be written, the line says what to remove."""
+    index = shards.open_index(store)
+    folder = hash_files.made(index, tmp_path / "held", 1, NullProgress())
+    first, second, third = sorted(folder.glob("*.parquet"))[:3]
+    whole = {path: path.read_bytes() for path in (first, second, third)}
+
+    def damage() -> None:
+        first.write_bytes(whole[first][:100])
+        table_file.write(second, table_file.read(second).slice(1), {"format": "hashes", "version": 1})
+        third.write_bytes(b"")
+
+    class Heard(NullProgress):
+        notes: list[str] = []  # noqa: RUF012
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    damage()
+    assert len(of_store(index, [folder], 1, Heard())) == len(index)
+    assert [path.read_bytes() for path in whole] == list(whole.values())
+    assert Heard.notes == [f"{path}: is damaged, and is made again" for path in whole]
+    damage()
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(curate.Error, match=f"remove {first}, and the same command makes it again"):
+        of_store(index, [folder], 1, Heard())
+
+
 def test_hashes_lie_where_they_may(store: Path, tmp_path: Path, monkeypatch) -> None:
     """Beside a store; of one that may not be written to in the output, else nowhere."""
     index = shards.open_index(store)
