@@ -196,9 +196,10 @@ class Bar(NullProgress):
         console.note(f"note: {text}")
 
     def begin(self, epochs: int, done: int) -> None:
-        """Open the bar."""
+        """Open the bar, where there is anything left to do."""
         self.epochs = epochs
-        self.bar = _Bar(total=0, unit="img", mininterval=0.5, smoothing=0.05)
+        if done < epochs:
+            self.bar = _Bar(total=0, unit="img", desc=self.label, mininterval=0.5, smoothing=0.05)
 
     def epoch(self, epoch: int, images: int, examples: int) -> None:
         """Remaining: this epoch's images once for every epoch left, since no later one has more."""

@@ -93,11 +93,11 @@ def curate(quiet: bool, verbose: bool, log_file: Path | None) -> None:
 
     \b
     The way of the data:
-      curate demo --out demo                                   see it all on small real images, in minutes
-      curate pack imagefolder PHOTOS --out store               image files -> shards
-      curate run --store store --target target --out run       weigh, prune, rewrite: run/curated holds the shards
-      curate pretrain --store run/curated --out net            plain pre-training on what was kept
-      curate evaluate net --target target                      how good its features are for the target
+      curate demo --out demo                                see it all, in minutes
+      curate pack imagefolder PHOTOS --out store            image files -> shards
+      curate run --store store --target target --out run    -> run/curated
+      curate pretrain --store run/curated --out net         train on what was kept
+      curate evaluate net --target target                   how good is it there?
 
     `curate VERB --help` has its options; CURATE_VERB_OPTION in the environment gives one, such as CURATE_RUN_DEVICE.
     """

@@ -56,7 +56,7 @@ def advise(
     \b
     Example:
       curate advise --store store --target target --out advice --budget 12h
-      curate advise --store store --target target --out longer --pretext rotation --seeds 5 --steps 600
+      curate advise --store store --target target --out longer --steps 600
     """
     from curate import api
     from curate.experiments.advice.page import text

@@ -12,15 +12,16 @@ from curate.cli.options import OutPath, json_option, print_result, workers_optio
 
 @click.command()
 @click.option("--target", required=True, metavar="FOLDER", help="The target, with train/, val/ and test/.")
-@click.option("--store", metavar="SHARDS", help="The store; without it the target's own splits are compared alone.")
+@click.option("--store", metavar="SHARDS", help="The store; without it only the target's own splits are compared.")
 @click.option("--out", type=OutPath(path_type=Path, file_okay=False), help="Gets tables, and pictures side by side.")
-@distance_option
+@click.option("--drop", is_flag=True, help="Also write the manifest of the store without these images.")
 @click.option(
     "--fail-on",
     type=click.Choice(["exact", "perceptual"]),
-    help="Exit with 1 where the store has such a copy; without --store, where two splits have.",
+    metavar="LEVEL",
+    help="Exit with 1 where the store (without it: two splits) has a copy that is exact, or perceptual.",
 )
-@click.option("--drop", is_flag=True, help="Also write the manifest of the store without these images.")
+@distance_option
 @click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
 @workers_option
 @json_option

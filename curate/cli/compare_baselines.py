@@ -18,9 +18,9 @@ from curate.cli.options import COUNT, EPOCHS, PROCESSES, OutPath, allow_pipe_opt
 )
 @click.option("--seeds", type=PROCESSES, default=3, show_default=True, help="Trainings of each set.")
 @click.option("--steps", type=COUNT, help="Of each training [default: the raw store's, in the run's epochs].")
+@click.option("--labels-per-class", metavar="COUNTS", default="5,all", show_default=True, help=LABELS_HELP)
 @click.option("--epochs", type=EPOCHS, help="Of each training at equal epochs [default: the run's].")
 @click.option("--tap", metavar="TAPS", help=TAP_HELP.replace("pool]", "pool,layer2:4x4]"))
-@click.option("--labels-per-class", metavar="COUNTS", default="5,all", show_default=True, help=LABELS_HELP)
 @click.option("--draws", type=PROCESSES, default=5, show_default=True, help="Draws of few labels, averaged.")
 @click.option("--domain", help="Of oracle: the target's own domain in the store [default: as RUN was told].")
 @click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Trainings at a time.")
@@ -47,13 +47,13 @@ def compare_baselines(
 ) -> None:
     """Does curation pay? Train plainly on RUN's curated shards and on others, alike, and tell what is better.
 
-    Equal steps come first: as much computing for each. Features are scaled; the untrained network and the pixels stand
-    beside. Better and worse are said where the 95 % interval over seeds and test images leaves 0 out.
+    Equal steps come first: as much computing for each. Better and worse are said where the 95 % interval over seeds and
+    test images leaves 0 out.
 
     \b
     Example:
       curate compare-baselines run --target target
-      curate compare-baselines run --target target --sets raw,random,nn --steps 2000 --labels-per-class 1,5,10
+      curate compare-baselines run --target target --sets raw,nn --steps 2000
     """
     from curate import api
     from curate.experiments.baselines.report import page

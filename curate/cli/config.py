@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from curate.cli.options import SectionedCommand, config_option, data_option, options_of, paper_option
-from curate.cli.run import TOPICS
+from curate.cli.run import FIRST, TOPICS
 from curate.config.schema import GROUPS, RunConfig
 
 
@@ -19,7 +19,7 @@ from curate.config.schema import GROUPS, RunConfig
 @config_option
 @paper_option
 @data_option
-@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=("method",))
+@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=FIRST, usual=True)
 def config(config: Path | None, paper: bool, as_json: bool, **options: Any) -> None:
     """Print every option of a run as TOML that --config takes, with the defaults filled in.
 

@@ -20,25 +20,30 @@ distance_option = click.option(
 
 @click.command()
 @click.argument("store", metavar="SHARDS")
-@out_option("Gets duplicates.parquet, a contact sheet, and a manifest for `curate rewrite`.")
+@out_option("Gets a table, pictures, and a manifest for `curate rewrite`.")
 @click.option(
     "--level",
     type=click.Choice(["exact", "perceptual", "semantic"]),
     default="perceptual",
     show_default=True,
-    help="What counts: the same bytes or pixels; or also the same look; or features alike, by these alone.",
+    metavar="LEVEL",
+    help="exact (the same bytes or pixels), perceptual (or the same look), semantic (features alike, by these alone).",
 )
-@distance_option
-@click.option(
-    "--encoder", help="Features of --level semantic; `curate features --help` lists them [default: untrained]."
-)
-@click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.04].")
+@click.option("--against", metavar="OTHER", help="Another store, or a target: what is like an image of it goes.")
 @click.option(
     "--keep",
     type=click.Choice(["largest", "first", "highest-weight"]),
     default="largest",
     show_default=True,
-    help="Which of a group stays; ties by key.",
+    metavar="WHICH",
+    help="Which of a group stays, ties by key: largest, first, highest-weight (of --run).",
+)
+@click.option("--soft", is_flag=True, help="Write weights of 1 / images of the group in place of a manifest.")
+@distance_option
+@click.option(
+    "--within/--no-within",
+    default=None,
+    help="Compare images of the store with each other, too [default: only without --against].",
 )
 @click.option(
     "--run",
@@ -46,16 +51,9 @@ distance_option = click.option(
     help="Whose weights, for --keep highest-weight.",
 )
 @click.option(
-    "--against",
-    metavar="OTHER",
-    help="Another store, or a target: what is like an image of it goes, or with --soft shares its weight.",
+    "--encoder", help="Features of --level semantic; `curate features --help` lists them [default: untrained]."
 )
-@click.option(
-    "--within/--no-within",
-    default=None,
-    help="Compare images of the store with each other, too [default: only without --against].",
-)
-@click.option("--soft", is_flag=True, help="Write weights of 1 / images of the group in place of a manifest.")
+@click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.04].")
 @click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
 @workers_option
 @json_option
@@ -67,7 +65,6 @@ def dedup(store: str, out: Path, as_json: bool, **options: Any) -> None:
       curate dedup store --out copies
       curate rewrite --store store --manifest copies/manifest.parquet --out unique
       curate dedup store --against target --out unseen
-      curate dedup store --soft --out shared
       curate dedup store --level semantic --encoder lite0 --out meaning
     """
     from curate import api

@@ -17,7 +17,8 @@ from curate.cli.options import json_option, out_option, seed_option
     type=click.Choice(["reconstruction", "rotation"]),
     default="reconstruction",
     show_default=True,
-    help="Task by which the store is weighed, beside the choice by the classifier; rotation takes minutes more.",
+    metavar="PRETEXT",
+    help="Task by which the store is weighed: reconstruction, or rotation, which takes minutes more.",
 )
 @seed_option
 @json_option

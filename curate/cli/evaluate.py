@@ -8,16 +8,25 @@ from typing import Any
 
 import click
 
-from curate.cli.options import COUNT, EPOCHS, PROCESSES, SEED, OutPath, given, json_option, print_result, remark, talk
+from curate.cli.options import (
+    COUNT,
+    EPOCHS,
+    PROCESSES,
+    SEED,
+    OutPath,
+    Whole,
+    given,
+    json_option,
+    print_result,
+    remark,
+    talk,
+)
 from curate.errors import Misuse
 
 TAP_HELP = (
-    "Stages whose outputs are the features, comma separated: layer2, pool, layer2:4x4 (averaged to 4x4), pixels "
-    "(the image itself) [default: pool]."
+    "Where the features are read, comma separated: pool, layer2, layer2:4x4 (averaged to 4x4), pixels [default: pool]."
 )
-LABELS_HELP = (
-    "Train on so many labels of each class, comma separated; all: every label, by val. Few labels show differences."
-)
+LABELS_HELP = "Labels of each class to train on, such as 5,all; few show differences."
 #: Options that only --against knows; it takes --epochs and --out, too.
 _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 
@@ -30,16 +39,17 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
     type=click.Choice(["logistic", "finetune"]),
     default="logistic",
     show_default=True,
-    help="Logistic regression on frozen features, or training the whole network on.",
+    metavar="PROTOCOL",
+    help="logistic (regression on frozen features), or finetune (the whole network).",
 )
 @click.option("--tap", metavar="TAPS", help=TAP_HELP)
 @click.option("--labels-per-class", metavar="COUNTS", help=LABELS_HELP)
-@click.option("--draws", type=PROCESSES, help="Draws of few labels, averaged [default: 5].")
 @click.option(
     "--epoch",
-    type=click.IntRange(0, 2**15 - 1),
-    help="Only this epoch; 0: untrained [default: the best by val; with few labels the last].",
+    type=Whole(0, 2**15 - 1),
+    help="Score this one alone; 0: untrained [default: the best by val].",
 )
+@click.option("--draws", type=PROCESSES, help="Draws of few labels, averaged [default: 5].")
 @click.option("--patience", type=COUNT, help="Stop looking after so many epochs without a better one.")
 @click.option(
     "--standardise", is_flag=True, default=None, help="Scale each feature to mean 0 and deviation 1 over train."
@@ -66,14 +76,12 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: Any) -> None:
     """Score the features of a run or a pre-training on a labelled target.
 
-    The network of every epoch is scored by val, and the best of them by test; `--epoch N` scores one alone. With few
-    labels it is the last one.
+    The network of every epoch is scored by val, and the best of them by test; with few labels the last one.
 
     \b
     Example:
       curate evaluate net --target target
-      curate evaluate net --target target --tap layer2 --json
-      curate evaluate net --target target --tap pool,layer2:4x4,pixels:9x9 --labels-per-class 1,5,10,all
+      curate evaluate net --target target --labels-per-class 1,5,10,all
       curate evaluate net --target target --protocol finetune --grid small
     """
     comparing = {name: options.pop(name) for name in _AGAINST}

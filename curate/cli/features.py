@@ -20,6 +20,7 @@ def _encoders() -> str:
 @click.command(epilog=_encoders())
 @click.argument("shards", metavar="SHARDS")
 @click.option("--encoder", default="untrained", show_default=True, help="What computes them; see below.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder [default: `features` beside the shards].")
 @click.option(
     "--nets", type=click.IntRange(1, 3), default=3, show_default=True, help="Networks of the untrained encoder."
 )
@@ -27,7 +28,6 @@ def _encoders() -> str:
     "--calibrate", metavar="STORE", help="For a target: the store that the untrained networks are measured on."
 )
 @click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder [default: `features` beside the shards].")
 @workers_option
 @click.option("--device", default="auto", show_default=True, help="Device: auto, cpu, cuda or cuda:N.")
 @json_option

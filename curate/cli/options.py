@@ -21,20 +21,33 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Under which a command's context has the moment when it began.
 BEGUN = "curate.begun"
-#: What a seed may be in a run (`curate.config.defaults`), and so everywhere.
-SEED = click.IntRange(0, 2**63 - 1)
-#: Passes over a store: a ledger counts them in 16 bits.
-EPOCHS = click.IntRange(1, 2**15 - 1)
-#: Processes, and repetitions of a training: more is a slip of the finger.
-PROCESSES = click.IntRange(1, 1024)
-#: Images, steps: what 64 bits count with room to spare.
-COUNT = click.IntRange(1, 2**60)
 
+
+class Whole(click.IntRange):
+    """A whole number whose upper end guards against a slip of the finger: the help has no use for it."""
+
+    name = "integer"
+
+    def _describe_range(self) -> str:  # what click puts behind an option's help
+        return ""
+
+
+#: What a seed may be in a run (`curate.config.defaults`), and so everywhere.
+SEED = Whole(0, 2**63 - 1)
+#: Passes over a store: a ledger counts them in 16 bits.
+EPOCHS = Whole(1, 2**15 - 1)
+#: Processes, and repetitions of a training: more is a slip of the finger.
+PROCESSES = Whole(1, 1024)
+#: Images, steps: what 64 bits count with room to spare.
+COUNT = Whole(1, 2**60)
+
+#: Letters of an option's choices beyond which they stand in its help's text, which leaves room for all others.
+LONGEST_CHOICE = 24
 JSON_HELP = "Print the result as JSON, for programs."
 json_option = click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="Seed.")
 workers_option = click.option(
-    "--workers", type=click.IntRange(0, 1024), default=None, help="Processes [default: one a core, at most 8]."
+    "--workers", type=Whole(0, 1024), default=None, help="Processes [default: one a core, at most 8]."
 )
 shard_size_option = click.option("--shard-size", type=COUNT, default=None, help="Bytes of a shard [default: 256 MiB].")
 
@@ -183,21 +196,31 @@ def _option(item: Field[Any], hint: Any, section: str, usual: bool) -> Callable[
     text = item.metadata["help"].rstrip(".")
     default = item.default if item.default is not MISSING else None
     kind, is_flag = _kind(item, hint)
-    papers = in_words(by_pretext(item.name) if default in (None, "") else dict.fromkeys(PRETEXTS, default))
-    taken = in_words(usual_by_pretext(item.name, default)) if usual else papers
+    otherwise = item.metadata.get("otherwise", "")
+    papers = in_words(by_pretext(item.name) if default in (None, "") else dict.fromkeys(PRETEXTS, default), otherwise)
+    taken = in_words(usual_by_pretext(item.name, default), otherwise) if usual else papers
+    metavar = None
+    if isinstance(kind, click.Choice) and len("|".join(kind.choices)) > LONGEST_CHOICE:
+        metavar = item.name.upper()
+        text += f": {', '.join(kind.choices)}"
     if taken:
         text += f" [default: {taken}" + (f"; --paper: {papers}" if papers not in ("", taken) else "") + "]"
     of_section = in_section(section)
     if is_flag:
         return click.option(f"{name}/--no-{name[2:]}", item.name, cls=of_section, default=None, help=f"{text}.")
-    return click.option(name, item.name, cls=of_section, type=kind, default=None, help=f"{text}.")
+    return click.option(name, item.name, cls=of_section, type=kind, default=None, metavar=metavar, help=f"{text}.")
 
 
-def in_words(by_pretext: dict[str, Any]) -> str:
+def in_words(by_pretext: dict[str, Any], otherwise: str = "") -> str:
     """The value of an option for each pretext; the one value, where all have it.
+
+    Args:
+        otherwise: what holds for the other pretexts, in words.
 
     >>> in_words({"rotation": 35, "reconstruction": 100, "simclr": 35}), in_words({"rotation": 0, "simclr": False})
     ('35 for rotation and simclr, 100 for reconstruction', '0 for rotation, off for simclr')
+    >>> in_words({"reconstruction": "vae"}, "by the crop"), in_words({}, "by the crop")
+    ('vae for reconstruction, else by the crop', 'by the crop')
     """
     whose: dict[str, list[str]] = {}
     for pretext, value in by_pretext.items():
@@ -205,7 +228,10 @@ def in_words(by_pretext: dict[str, Any]) -> str:
         whose.setdefault(word, []).append(pretext)
     if len(whose) == 1 and len(by_pretext) == len(PRETEXTS):
         return next(iter(whose))
-    return ", ".join(f"{word} for {' and '.join(pretexts)}" for word, pretexts in whose.items())
+    told = ", ".join(f"{word} for {' and '.join(pretexts)}" for word, pretexts in whose.items())
+    if not otherwise or len(by_pretext) == len(PRETEXTS):
+        return told
+    return f"{told}, else {otherwise}" if told else otherwise
 
 
 def _kind(item: Field[Any], hint: Any) -> tuple[Any, bool]:

@@ -7,18 +7,23 @@ from typing import Any
 
 import click
 
-from curate.cli.options import json_option, n_workers, out_option, print_result, seed_option, shard_size_option, talk
+from curate.cli.options import (
+    Whole,
+    json_option,
+    n_workers,
+    out_option,
+    print_result,
+    seed_option,
+    shard_size_option,
+    talk,
+)
 from curate.config.packers import PACKERS, PackerSpec, PackOption
 
-
-def _layouts() -> str:
-    """What each packer takes and makes, for the help."""
-    specs = {name: PACKERS.spec(name) for name in PACKERS}
-    lines = (f"  {name:<12} {spec.layout} -> {spec.makes}" for name, spec in specs.items())
-    return "\b\nWhat each takes, and makes:\n" + "\n".join(lines)
+#: From here on the end of a range is a guard against a slip of the finger.
+_GUARD = 1000
 
 
-@click.group(epilog=_layouts())
+@click.group()
 def pack() -> None:
     """Make shards of image files."""
 
@@ -49,7 +54,7 @@ def command_of(name: str, spec: PackerSpec) -> click.Command:
         path_type=Path, exists=spec.exists, file_okay=spec.is_file or spec.or_file, dir_okay=not spec.is_file
     )
     argument = click.argument(spec.source, nargs=-1 if spec.several else 1, required=True, type=path)
-    return click.command(name)(argument(command))
+    return click.command(name, short_help=f"{spec.layout} -> {spec.makes}")(argument(command))
 
 
 def _help(name: str, spec: PackerSpec) -> str:
@@ -63,9 +68,14 @@ def _click_option(option: PackOption) -> Any:
     flag = f"--{option.name.replace('_', '-')}"
     if option.type is bool:
         return click.option(flag, is_flag=True, default=None, help=option.help)
-    kind = click.IntRange(*option.within) if option.within else option.type
+    kind = _whole(*option.within) if option.within else option.type
     shown = {} if option.default is None else {"default": option.default, "show_default": True}
     return click.option(flag, type=kind, required=option.required, metavar=option.metavar, help=option.help, **shown)
+
+
+def _whole(least: int, most: int) -> click.IntRange:
+    """A range; one whose end is only a guard is not shown."""
+    return Whole(least, most) if most >= _GUARD else click.IntRange(least, most)
 
 
 def _value(option: PackOption, given: Any) -> Any:

@@ -26,20 +26,25 @@ from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, Trai
 
 @click.command(cls=SectionedCommand)
 @store_option()
-@out_option("Where the checkpoints go: new, or of the same training, which then goes on.")
-@click.option("--steps", type=COUNT, help="Train for so many steps, whatever the epochs come to.")
-@click.option("--pretext", type=click.Choice(list(PRETEXTS)), help="Task [default: rotation].")
+@out_option("Where the checkpoints go: new, or of a training that goes on.")
+@click.option(
+    "--pretext",
+    type=click.Choice(list(PRETEXTS)),
+    metavar="PRETEXT",
+    help=f"Task: {', '.join(PRETEXTS)} [default: rotation].",
+)
+@click.option("--steps", type=COUNT, help="Train for so many steps, in place of --epochs.")
+@options_of(TrainConfig, MachineConfig, ImageConfig, NetworkConfig, first=("epochs", "batch", "device"))
 @seed_option
 @json_option
-@options_of(ImageConfig, NetworkConfig, TrainConfig, MachineConfig)
 def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options: Any) -> None:
     """Train a network plainly on any shards, every image alike.
 
     \b
     Example:
       curate pretrain --store run/curated --out net --epochs 35
-      curate pretrain --store store --out raw --steps 4000 --schedule step --crop 32 --size 36
-      curate pretrain --store store --out net --pretext simclr --steps 4000 --schedule cosine
+      curate pretrain --store store --out raw --steps 4000 --crop 32 --size 36
+      curate pretrain --store store --out net --pretext simclr --steps 4000
     """
     from curate import api
     from curate.progress import Bar

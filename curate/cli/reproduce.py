@@ -78,7 +78,7 @@ def table2(domains: str | None, device: str, as_json: bool, **options: Any) -> N
     \b
     Example:
       curate reproduce table2 --data data --out table2 --scale smoke
-      curate reproduce table2 --data data --out table2 --scale mini --domains gtsrb,dtd --processes 2
+      curate reproduce table2 --data data --out table2 --domains gtsrb,dtd
     """
     from curate import api
 
@@ -136,7 +136,7 @@ def pays(targets: str | None, pretexts: str | None, selectors: str | None, as_js
     \b
     Example:
       curate reproduce pays --data data --out pays --scale smoke
-      curate reproduce pays --data data --out pays --scale mini --targets gtsrb,omniglot --processes 2
+      curate reproduce pays --data data --out pays --targets gtsrb,omniglot
     """
     from curate import api
 

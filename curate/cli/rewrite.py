@@ -27,8 +27,12 @@ from curate.cli.options import (
 @out_option("The folder of curated shards.")
 @click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
-@click.option("--rename", type=click.Choice(["none", "prefix"]), default="none", help="Put the shard before each key.")
-@click.option("--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Policy.")
+@click.option(
+    "--rename", type=click.Choice(["none", "prefix"]), default="none", help="prefix: put the shard before each key."
+)
+@click.option(
+    "--undecodable", type=click.Choice(["drop", "keep"]), default="drop", show_default=True, help="Such images."
+)
 @allow_pipe_option
 @workers_option
 @json_option
@@ -49,8 +53,8 @@ def rewrite(
     \b
     Example:
       curate rewrite --store store --manifest run --out curated
-      curate rewrite --store store --manifest run/manifests/epoch=0012.parquet --out curated
-      curate rewrite --store store --manifest mine.parquet --out curated --rename prefix
+      curate rewrite --store store --manifest mine.parquet --out curated
+      curate rewrite --store store --manifest copies/manifest.parquet --out unique
     """
     from curate.api import manifest_of
     from curate.progress import shard_bar

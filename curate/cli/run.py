@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from curate.runs.run import RunSummary
 
 
+#: Options that stand in the help's first section, beside those of the verb itself.
+FIRST = ("method", "pretext", "epochs", "device")
 #: The topics of the help, what is asked for most often first.
 TOPICS = ("train", "prune", "output", "machine", "belief", "meta", "selection", "images", "network", "neighbours")
 
@@ -31,22 +33,21 @@ TOPICS = ("train", "prune", "output", "machine", "belief", "meta", "selection", 
 @click.command(cls=SectionedCommand)
 @click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
 @click.option("--target", metavar="FOLDER", help="The target: train/, val/ and test/ shards; or image files.")
-@out_option("The run directory: new, or of the same run, which then goes on.")
-@click.option("--dry-run", is_flag=True, help="Say what the run will cost, what is cheaper and what will not work.")
+@out_option("Run directory: new, or of a run that goes on.")
+@click.option("--dry-run", is_flag=True, help="Say what it will cost, what is cheaper, what will not work.")
 @config_option
 @paper_option
 @data_option
-@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=("method",), usual=True)
+@options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=FIRST, usual=True)
 def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Weigh every image of a store by a target, prune, and rewrite what is kept.
 
-    A run without options takes what two cores do in minutes, by a classifier's prior: the defaults named below, and
-    behind them those of --paper, where these differ. `curate config --store STORE --target TARGET` prints them all.
+    The defaults are what two cores do in minutes; `curate config --store STORE --target TARGET` prints them all.
 
     \b
     Example:
       curate run --store store --target target --out run
-      curate run --store 'shards/{000..099}.tar' --target target --out run --dry-run
+      curate run --store 'shards/{00..99}.tar' --target target --out run --dry-run
       curate run --config run/run.json --out again
     """
     from curate import api

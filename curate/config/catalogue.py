@@ -107,7 +107,6 @@ class PretextSpec:
         network: the one network that it trains; None for any that is not made for another pretext.
         outputs: of the network's head, where the option ``projection`` makes no other of it.
         statistics: mean and deviation of every channel; None to measure them on the store.
-        couples: whether it sets the images of a batch against one another, so that two are no batch.
     """
 
     factory: Factory
@@ -116,7 +115,6 @@ class PretextSpec:
     network: str | None = None
     outputs: int = 4
     statistics: tuple[float, float] | None = None
-    couples: bool = False
 
 
 @dataclass(frozen=True)
@@ -436,7 +434,6 @@ PRETEXTS: Registry[PretextSpec] = Registry(
                 **{"projection": 64, "temperature": 0.2},
             },
             usual=_SMALL,
-            couples=True,
         ),
     },
 )

@@ -117,6 +117,7 @@ def targets(text: str) -> tuple[str, ...]:
 
 #: A number of images: what 64 bits count with room to spare.
 COUNT = (1, 2**60)
+WORKERS = PackOption("workers", "Processes [default: one a core, at most 8].", int, (1, 1024))
 
 PACKERS: Registry[PackerSpec] = Registry(
     "packer",
@@ -128,42 +129,42 @@ PACKERS: Registry[PackerSpec] = Registry(
             "image files: a store, or with --target a labelled target",
             layout="image files at any depth, or a table of their paths; of a target, a folder a class",
             makes="store or target",
-            details="FOLDER may be a CSV, .jsonl or Parquet file with a column file of paths and URLs. Captions beside "
-            "an image (x.txt, x.json), or in a metadata.csv or .jsonl, go along. Stopped, the same command goes on.",
+            details="FOLDER may be a CSV, .jsonl or Parquet file with a column file of paths and URLs. Captions (x.txt, "
+            "x.json, metadata.csv) go along. Stopped, the same command goes on.",
             examples=(
                 "photos --out store",
-                "flowers --out target --target",
+                "urls.parquet --out store --allow-missing",
+                "flowers --out target --target --group-by '^(.+)_'",
                 "photos --out target --target --labels labels.csv",
-                "signs --out target --target --group-by '^(.+)_'",
-                "urls.parquet --out store",
             ),
             out="The folder of shards; must not hold anything yet.",
             or_file=True,
             options=(
                 PackOption(
                     "target",
-                    "A labelled target with train/, val/, test/: of class folders, whose splits are kept where there "
-                    "are some (train/cat/1.jpg, cat/train/1.jpg), or by --labels.",
+                    "A labelled target with train/, val/, test/, by class folders or --labels; splits that are there "
+                    "are kept.",
                     bool,
                 ),
                 PackOption(
                     "labels",
-                    "Labels of a target by a CSV or Parquet file with columns file, label and perhaps split.",
+                    "CSV or Parquet file with columns file, label and perhaps split.",
                     metavar="FILE",
                 ),
                 PackOption(
                     "split",
-                    "Shares of train, val, test of a target [default: 0.4,0.2,0.4; of a class of fewer than 100, train "
-                    "gets 40 images, at most 0.7].",
+                    "Shares of train, val, test [default: 0.4,0.2,0.4; more in train of fewer than 100 a class].",
                     parse=shares,
+                    metavar="A,B,C",
                 ),
+                WORKERS,
                 PackOption(
                     "group_by",
-                    "What stays in one split together: by the path (first bracket or whole match), a CSV or Parquet "
-                    "file with columns file, group; or near-duplicates, by their look.",
-                    metavar="REGEX|FILE|near-duplicates",
+                    "What stays in one split together: a regular expression on the path (first bracket or whole match), "
+                    "a CSV or Parquet file with columns file, group; or near-duplicates, by their look.",
+                    metavar="GROUPS",
                 ),
-                PackOption("workers", "Processes [default: one a core, at most 8].", int, (1, 1024)),
+                PackOption("allow_missing", "Go on without what a table names and is not to be had.", bool),
             ),
         ),
         "idx": PackerSpec(
@@ -172,8 +173,7 @@ PACKERS: Registry[PackerSpec] = Registry(
             layout="folders of idx files, such as train-images-idx3-ubyte.gz",
             makes="store and target",
             details="The target has 10,000 of its set's training images (a sixth where there are fewer than 60,000), "
-            "a tenth of these as val, and its t10k images as test; all others are the store. OUT/store/domains.parquet "
-            "records each image's set.",
+            "a tenth of these as val, and its t10k images as test; all others are the store.",
             examples=("idx/mnist idx/fashion-mnist --own mnist --out mnist-task",),
             source="folders",
             several=True,
@@ -183,6 +183,7 @@ PACKERS: Registry[PackerSpec] = Registry(
                 PackOption("train_images", "Target images that drive the weights, at most [default: all].", int, COUNT),
                 PackOption("val_images", "Target images that select the epoch, at most [default: all].", int, COUNT),
                 PackOption("test_images", "Target images that give the result, at most [default: all].", int, COUNT),
+                WORKERS,
             ),
         ),
         "stl10": PackerSpec(
@@ -197,6 +198,7 @@ PACKERS: Registry[PackerSpec] = Registry(
             options=(
                 PackOption("fold", "Train and val of this predefined fold, from 0.", int, (0, 999)),
                 PackOption("download", "Fetch STL-10 into FOLDER first where it lacks (2.6 GB, unpacked 5.5).", bool),
+                WORKERS,
             ),
         ),
         "decathlon": PackerSpec(
@@ -205,12 +207,11 @@ PACKERS: Registry[PackerSpec] = Registry(
             layout="decathlon-1.0: annotations/, and data/ with a folder or a tar a domain",
             makes="store and target",
             details="A target's train and val are halves of as many train images as the paper takes, its test is the "
-            "official val split; with --groups they are parts of the same sizes of all its images, no group on two "
-            "sides. Image bytes stay as they are.",
+            "official val split. Image bytes stay as they are. Stopped, the same command goes on.",
             examples=(
                 "decathlon-1.0 --out decathlon",
-                "decathlon-1.0 --domains gtsrb,omniglot --mix gtsrb,omniglot --out mixed",
-                "decathlon-1.0 --domains gtsrb --groups decathlon-1.0/origin.csv.gz --out tracks",
+                "decathlon-1.0 --domains gtsrb,dtd --mix dtd --out mix",
+                "decathlon-1.0 --groups origin.csv.gz --out tracks",
             ),
             out="Gets store and targets/DOMAIN; must not hold anything yet.",
             source="root",
@@ -227,9 +228,11 @@ PACKERS: Registry[PackerSpec] = Registry(
                 ),
                 PackOption(
                     "groups",
-                    "New splits of whole groups: CSV or Parquet of file, group (or source_path: GTSRB, Omniglot).",
+                    "New splits of whole groups, of the same sizes: CSV or Parquet of file, group (or source_path: "
+                    "GTSRB, Omniglot).",
                     metavar="FILE",
                 ),
+                WORKERS,
             ),
         ),
     },

@@ -41,6 +41,7 @@ def option(
     text: str,
     choices: Collection[str] = (),
     *,
+    otherwise: str = "",
     later: bool = False,
     before: Any = None,
     spelled: str | None = None,
@@ -51,12 +52,13 @@ def option(
         default: None where it depends on other options, or on the machine.
         text: its help.
         choices: the words it may be, where it is one of a few.
+        otherwise: what holds, in words, where the default is None and the pretext has none either.
         later: it was added after runs had been made without it: at its default it is no part of a run's id. Such an
             option needs a default that every earlier run resolves to, or ``before``.
         before: what every run had that was made without it, where its default is another.
         spelled: what the command line calls it, where Python keeps that word for itself.
     """
-    metadata = {"help": text, "choices": choices, "later": later, "spelled": spelled}
+    metadata = {"help": text, "choices": choices, "otherwise": otherwise, "later": later, "spelled": spelled}
     return field(default=default, metadata=metadata if before is None else metadata | {"before": before})
 
 
@@ -80,8 +82,12 @@ class ImageConfig:
         ("mild", "strong"),
         later=True,
     )
-    mean: tuple[float, ...] | None = option(None, "Mean per channel in [0, 1], comma separated (default: measured).")
-    deviation: tuple[float, ...] | None = option(None, "Deviation per channel (default: measured on the store).")
+    mean: tuple[float, ...] | None = option(
+        None, "Mean per channel in [0, 1], comma separated.", otherwise="measured on the store; reconstruction 0.5"
+    )
+    deviation: tuple[float, ...] | None = option(
+        None, "Deviation per channel.", otherwise="measured on the store; reconstruction 0.5"
+    )
 
     @property
     def channels(self) -> int:
@@ -93,7 +99,9 @@ class ImageConfig:
 class NetworkConfig:
     """What is trained."""
 
-    network: str | None = option(None, "Network; small where --crop is at most 32, else resnet18.", NETWORKS)
+    network: str | None = option(
+        None, "Network.", NETWORKS, otherwise="small where --crop is at most 32, resnet18 where it is more"
+    )
     norm: str = option("batch", "Normalisation layers of the ResNets.", ("batch", "group"))
     width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
     hidden: int = option(100, "Hidden units of the VAE.")
@@ -113,7 +121,9 @@ class TrainConfig:
     batch: int | None = option(None, "Store images a step (rotation: each in four rotations; simclr: in two views).")
     lr: float | None = option(None, "Learning rate.")
     lr_drops: tuple[int, ...] | None = option(
-        None, "Epochs (with --schedule step: steps) after which the rate is divided by 10, comma separated."
+        None,
+        "Epochs (with --schedule step: steps) after which the rate is divided by 10, comma separated.",
+        otherwise="3/7 and 5/7 of them",
     )
     schedule: str = option(
         "epoch",
@@ -132,11 +142,14 @@ class MetaConfig:
     """The target's loss, and the batches it is computed on."""
 
     meta_loss: str | None = option(
-        None, "Loss on the target (default: self-supervised; --paper: by its labels).", META_LOSSES
+        None,
+        "Loss on the target.",
+        META_LOSSES,
+        otherwise="self-supervised; --paper: prototypical where the target has labels",
     )
     ways: int = option(20, "Classes in an episode.")
     shots: int = option(5, "Support images a class.")
-    queries: int | None = option(None, "Query images a class (default: as many as shots).")
+    queries: int | None = option(None, "Query images a class.", otherwise="as many as shots")
     query: str = option("apart", "Score images apart from the support, or the support itself.", ("apart", "support"))
     target_batch: int = option(64, "Target images a step of the self-supervised meta-loss.")
     target_augment: str = option("same", "Augmentation of target images.", ("same", "none"))
@@ -149,32 +162,40 @@ class BeliefConfig:
 
     signal: str = option("exact", "What says how much an image helps.", SIGNALS, later=True)
 
-    eta: float | None = option(None, "Meta learning rate (default: 10 for a raw signal, else 1; dw 0.1).")
+    eta: float | None = option(None, "Meta learning rate.", otherwise="10 for a raw signal, else 1; dw 0.1")
     eta_scale: str | None = option(
-        None, "Unit of eta: divide the signal by its size (default: history; dw recent).", ("raw", "history", "recent")
+        None,
+        "Unit of eta: divide the signal by its size.",
+        ("raw", "history", "recent"),
+        otherwise="history; dw recent",
     )
     reference: str | None = option(
-        None, "What an image's help is compared with.", ("none", "target", "batch", "quantile")
+        None,
+        "What an image's help is compared with.",
+        ("none", "target", "batch", "quantile"),
+        otherwise="target where the meta-loss is self-supervised, else none",
     )
     contrast: str | None = option(
         None,
-        "Ask for help to the target alone, or to it more than to the store (default: by the signal).",
+        "Ask for help to the target alone, or to it more than to the store.",
         ("none", "store"),
+        otherwise="by the signal",
         later=True,
         before="none",
     )
     meta_average: float | None = option(
-        None, "Decay of a running mean of the meta-gradient over steps (0: off; default: by the signal, exact 0)."
+        None, "Decay of a running mean of the meta-gradient over steps (0: off).", otherwise="by the signal, exact 0"
     )
     meta_every: int = option(1, "Steps from one target batch to the next.", later=True)
     meta_momentum: float = option(0.0, "Momentum on (log a, log b).")
     expected_gradient: bool = option(False, "Use the mean of dw/dlog a in place of the draw's.")
     warmup: int | None = option(
-        None, "Epochs without meta-pass and pruning at the start (default: by the signal, exact 0)."
+        None, "Epochs without meta-pass and pruning at the start.", otherwise="by the signal, exact 0"
     )
     prior: str | None = option(
         None,
-        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run (--paper: uniform).",
+        "What is believed before epoch 1: uniform, classifier, or a Parquet file or a run.",
+        otherwise="uniform",
         later=True,
         before="uniform",
     )
@@ -201,7 +222,7 @@ class BeliefConfig:
 class PruneConfig:
     """When an image is dropped: CDF(lam; a, b) > rho; with a point weight, w <= lam."""
 
-    lam: float | None = option(None, "Weight below which an image is no help (default: 0.25; dw 0).")
+    lam: float | None = option(None, "Weight below which an image is no help.", otherwise="0.25; dw 0")
     rho: float = option(0.5, "Prune when more than this share of the belief lies below lam.")
 
 
@@ -237,7 +258,7 @@ class OutputConfig:
     """What becomes of the shards."""
 
     undecodable: str = option("drop", "Images that do not decode: in the curated set or not.", ("drop", "keep"))
-    shard_size: int | None = option(None, "Bytes of a curated shard (default: as the store's median).")
+    shard_size: int | None = option(None, "Bytes of a curated shard.", otherwise="as the store's median")
     rename: str = option("none", "Put the source shard's stem before each key.", ("none", "prefix"))
 
 
@@ -247,19 +268,19 @@ LAYOUTS = ("auto", "channels-last", "planes")
 
 @dataclass(frozen=True)
 class MachineConfig:
-    """What changes how fast the same result comes, and where; no part of a run's identity."""
+    """How fast the same result comes, and where. No part of a run's identity."""
 
     device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
-    workers: int | None = option(None, "Processes that decode (default: one a core, at most 8).")
+    workers: int | None = option(None, "Processes that decode.", otherwise="one a core, at most 8")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
-    threads: int | None = option(None, "Threads that compute (default: the cores that are free).")
+    threads: int | None = option(None, "Threads that compute.", otherwise="the cores that are free")
     layout: str = option(
         "auto",
         "Order of images and feature maps in the CPU's memory: channels-last convolves faster (auto; --paper: planes).",
         LAYOUTS,
         before="planes",
     )
-    cache_bytes: int | None = option(None, "Memory for decoded images (default: a quarter of what is free).")
+    cache_bytes: int | None = option(None, "Memory for decoded images.", otherwise="a quarter of what is free")
     rewrite: str = option("auto", "Rewrite shards while running.", ("auto", "always", "end"))
     checkpoint_every: str | int = option(
         "10min", "Save in the midst of an epoch after so many steps (500) or so much time (90s, 10min, 2h), or never."

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from curate.config.catalogue import PRETEXTS
 from curate.data.decode import Pixels
 from curate.errors import CurateError, NothingLeft
 from curate.progress import Progress
@@ -33,7 +32,7 @@ def train_on(
     """
     size, device = job.config.train.batch, job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
-    ordered = ordered[: visited(len(ordered), size, PRETEXTS.spec(job.config.pretext).couples, most_steps)]
+    ordered = ordered[: visited(len(ordered), size, job.setup.pretext.couples, most_steps)]
     if len(ordered) < len(rows):
         rows = np.sort(ordered)
     visit = np.empty(len(rows), np.int64)

@@ -154,7 +154,7 @@ def test_help_of_run_has_the_defaults_of_a_run():
         in helped
     )
     assert "Learning rate [default: 0.01 for rotation and simclr, 0.0001 for reconstruction; --paper: 0.1" in helped
-    assert "[default: classifier]" in helped
+    assert "[default: classifier; --paper: uniform]" in helped
     assert "SGD momentum [default: 0.9 for rotation and simclr, 0.0 for reconstruction]" in helped
     assert "[default: 35 for rotation and simclr, 100 for" in " ".join(curate("pretrain", "--help")[0].split())
 

@@ -248,11 +248,11 @@ def test_lines_of_verbs_are_whole_and_of_all():
 
 
 def test_what_a_newcomer_needs_stands_first():
-    """The first section of run's help has five options, and what is asked for less follows by topic."""
+    """The first section of run's help has few options, and what is asked for less follows by topic."""
     out, _ = curate("run", "--help")
     first = out.split("\nOptions:")[1].split("\n\n")[0]
     assert re.findall(r"^  (?:-h, )?(--[a-z-]+)", first, re.MULTILINE) == [
-        *("--store", "--target", "--out", "--dry-run", "--method", "--help")
+        *("--store", "--target", "--out", "--dry-run", "--method", "--pretext", "--epochs", "--device", "--help")
     ]
     sections = re.findall(r"^(\S.*):$", out.split("\nOptions:")[1], re.MULTILINE)
     assert sections[:3] == [
