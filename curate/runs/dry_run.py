@@ -12,14 +12,16 @@ from pathlib import Path
 from curate.config.catalogue import METHODS, SELECTORS
 from curate.config.defaults import refuse_impossible, resolve
 from curate.config.schema import NeighbourConfig, RunConfig
+from curate.config.share import parse_share
 from curate.data.target import TargetIndex
 from curate.errors import Misuse
-from curate.runs import checkpoint, prior
+from curate.runs import checkpoint, look_alikes, prior
 from curate.runs.cheaper import Saving, savings
-from curate.runs.epoch import fewest_kept, peak_memory
+from curate.runs.epoch import peak_memory
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import refuse_overlap
 from curate.runs.step_times import time_steps
+from curate.training import engine
 
 #: Seconds for timing steps, for finding something cheaper, and for finding out what the prior keeps.
 STEPS_FOR, SAVINGS_FOR, PRIOR_FOR = 15.0, 8.0, 4.0
@@ -123,9 +125,13 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         problems.append("no image of the timed steps decodes; `curate index --check` says what is wrong with them")
     if len(rows) < batch:
         problems.append(f"--batch {batch}: the store has {len(rows)} images with a picture; give a smaller batch")
-    fewest = fewest_kept(batch, len(rows))
-    if kept is not None and kept < fewest:
-        problems.append(f"--prior {job.config.belief.prior} keeps {kept} images, fewer than a batch ({fewest})")
+    if kept is not None and kept < engine.FEWEST:
+        problems.append(f"--prior {job.config.belief.prior} keeps {kept} images, training needs {engine.FEWEST}")
+    elif kept is not None and (few := prior.few_left(job.config, kept)):
+        job.notes.append(few)
+    share = parse_share(job.config.belief.share)
+    if share is not None and (wrong := look_alikes.too_many(share, len(rows))):
+        problems.append(wrong)
     return Forecast(
         len(rows),
         epochs,

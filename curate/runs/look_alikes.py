@@ -20,7 +20,7 @@ from curate.methods.base import Clusters, LookAlikes, Nearest, Sharing
 from curate.progress import Progress
 from curate.runs import nearest_neighbours, scored
 from curate.runs.features import of_store
-from curate.runs.prepare import Job
+from curate.runs.prepare import Job, trainable
 from curate.selection.base import Features
 from curate.types import Counts
 from shards.errors import Unfinished, UnknownFormat
@@ -41,6 +41,7 @@ def begin(job: Job, out: Path, progress: Progress) -> None:
     share = parse_share(job.config.belief.share)
     if share is None:
         return
+    _refuse_too_many(share, len(trainable(job.examples)))
     path, record = out / FILE_NAME, _identity(job)
     if not path.exists():
         begun = time.perf_counter()
@@ -50,6 +51,19 @@ def begin(job: Job, out: Path, progress: Progress) -> None:
         _save(path, job, _places(store, share, len(job.index), job.config.seed), record)
         progress.note(f"look-alikes found in {time.perf_counter() - begun:.0f} s")
     cast(Sharing, job.state.method).share(_load(path, len(job.index), share, record))
+
+
+def too_many(share: Share, images: int) -> str:
+    """Why so many images have no look-alikes of this kind; nothing where they have."""
+    most = images if share.kind == "clusters" else images - 1
+    if share.count <= most:
+        return ""
+    return f"--share {share.kind}:{share.count}: of {images:,} images; give at most {max(0, most):,}"
+
+
+def _refuse_too_many(share: Share, images: int) -> None:
+    if wrong := too_many(share, images):
+        raise Misuse(wrong)
 
 
 def _identity(job: Job) -> dict[str, Any]:
@@ -62,14 +76,13 @@ def _identity(job: Job) -> dict[str, Any]:
 def _places(store: Features, share: Share, n: int, seed: int) -> Counts:
     """Shape (n, 1): the cluster of each row; or shape (n, N): its nearest. What has no features, and so is never
     trained on, is in a cluster of its own kind, the last, and its own neighbour."""
+    _refuse_too_many(share, len(store.rows))
     if share.kind == "clusters":
         from curate.selection.clusters import clusters  # only here is scikit-learn needed
 
         found = np.full((n, 1), share.count, np.int32)
         found[store.rows, 0] = clusters(store.values, share.count, seed)
         return found
-    if len(store.rows) <= share.count:
-        raise Misuse(f"--share neighbours:{share.count}: only {len(store.rows)} images have features; give fewer")
     found = np.repeat(np.arange(n, dtype=np.int32)[:, None], share.count, 1)
     found[store.rows] = store.rows[nearest_neighbours.of_each(store.values, share.count)]
     return found

@@ -91,8 +91,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     notes += store_notes(resolved, examples) + method_notes(resolved)
     notes += leak_notes(index, target.splits) if target else []
     whole, statistics = measured(resolved, requested, images, examples)
-    augment = Augment.of(whole.images)
-    pretext: Pretext = PRETEXTS[whole.pretext](augment, whole.network)
+    augment, pretext = Augment.of(whole.images), pretext_of(whole)
     method: Method = METHODS[whole.method](_method_inputs(whole, images, examples, target, out, notes))
     if method.admitted is not None:
         examples.kept &= method.admitted
@@ -104,6 +103,12 @@ def prepare(config: RunConfig, out: Path) -> Job:
         network = network.to(memory_format=torch.channels_last)  # and so all that its convolutions make
     setup = engine.Setup(whole, network, pretext, meta_loss, device)
     return Job(whole, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
+
+
+def pretext_of(config: ReadyConfig) -> Pretext:
+    """The pretext of a run, with its augmentation."""
+    pretext: Pretext = PRETEXTS[config.pretext](Augment.of(config.images), config.network)
+    return pretext
 
 
 def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from curate.config.catalogue import PRETEXTS
 from curate.config.defaults import refuse_impossible, resolve
+from curate.config.resolved import ready
 from curate.config.schema import RunConfig, from_options
 from curate.errors import Misuse
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
 from curate.progress import NullProgress, Progress
 from curate.runs import checkpoint
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on, visited
-from curate.runs.prepare import fresh_examples, prepare, trainable
+from curate.runs.prepare import fresh_examples, prepare, pretext_of, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.types import EpochReport
 from shards.io.json_files import parse_json
@@ -101,7 +101,10 @@ def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
     place = Path(config.index) if config.index else None
     allowed = config.machine.allow_pipe
     index = open_index(config.store, place, image=config.image, cache_path=out / "index.parquet", allow_pipe=allowed)
-    batch = resolve(config, labelled=True).train.batch
-    images = visited(len(trainable(fresh_examples(index))), batch, PRETEXTS.spec(config.pretext).couples)
+    resolved = resolve(config, labelled=True)
+    channels, batch = resolved.images.channels, resolved.train.batch
+    # Of which statistics the pretext is made says nothing about how it takes a batch.
+    pretext = pretext_of(ready(resolved, (0.0,) * channels, (1.0,) * channels))
+    images = visited(len(trainable(fresh_examples(index))), batch, pretext.couples)
     a_pass = -(-images // batch)
     return max(1, -(-steps // max(1, a_pass)))

@@ -25,11 +25,12 @@ from curate.ledger import facts, ledger, manifest, pruner
 from curate.methods.base import Informed, Summary
 from curate.progress import NullProgress, Progress
 from curate.runs import reshard, scored
-from curate.runs.epoch import fewest_kept, refuse_undecodable
+from curate.runs.epoch import refuse_undecodable
 from curate.runs.features import BATCH
 from curate.runs.given_prior import given_prior
 from curate.runs.prepare import Job, trainable
 from curate.selection import base, feature_files
+from curate.training import engine
 from curate.types import Beliefs, Codes, Mask, Prior, Stamp
 
 Facts = dict[str, float]
@@ -65,7 +66,7 @@ def begin(job: Job, out: Path, run_id: str, progress: Progress) -> None:
         job: named, claimed for ``out``, nothing trained.
 
     Raises:
-        NothingLeft: less than a batch would be kept.
+        NothingLeft: too few would be kept to train on.
         CurateError, ShardError: the store, the target or the file cannot be read.
     """
     if not _is_written(out):
@@ -129,15 +130,14 @@ def kept_before(job: Job, out: Path, scratch: Path) -> int | None:
     return int(_judged(job, _weights(job, prior), error)[1].sum())
 
 
-def few_left(job: Job) -> str:
-    """A word where what the prior leaves is hardly enough to learn weights from; else nothing."""
-    config, left = job.config, len(trainable(job.examples))
+def few_left(config: ResolvedConfig, left: int) -> str:
+    """A word where the images that a prior leaves are hardly enough to learn weights from; else nothing."""
     steps = -(-left // config.train.batch)
     if steps >= FEW_STEPS:
         return ""
     return (
-        f"{left:,} images are left to weigh, {steps} steps an epoch: too few to learn much from, so what is kept is "
-        "mostly what the prior keeps; `--prior uniform` in a new --out weighs the whole store"
+        f"{left:,} images are left to weigh, {steps} step{'s' * (steps > 1)} an epoch: too few to learn much from, so what is "
+        "kept is mostly what the prior keeps; `--prior uniform` in a new --out weighs the whole store"
     )
 
 
@@ -204,15 +204,13 @@ def _judged(job: Job, weights: Summary, error: Codes) -> tuple[Beliefs, Mask]:
 
 
 def _refuse_too_few(job: Job, usable: Mask, error: Codes) -> None:
-    config = job.config
-    fewest = fewest_kept(config.train.batch, int(np.count_nonzero(error == 0)))
-    if usable.sum() >= fewest:
+    if usable.sum() >= engine.FEWEST:
         return
     job.examples.error[:] = error
     refuse_undecodable(job)
     raise NothingLeft(
-        f"--prior {config.belief.prior} keeps {usable.sum()} of {len(usable)} images, less than a batch ({fewest}); "
-        "give --prior uniform, a smaller --batch, or another --encoder, in a new --out"
+        f"--prior {job.config.belief.prior} keeps {usable.sum()} of {len(usable)} images, training needs "
+        f"{engine.FEWEST}; give --prior uniform or another --encoder, in a new --out"
     )
 
 

@@ -98,7 +98,7 @@ def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> Ru
         if not done:
             prior.begin(job, out, run_id, progress)
         progress.note(prior.in_words(job, out))
-        if few := prior.few_left(job):
+        if few := prior.few_left(job.config, len(trainable(job.examples))):
             progress.note(few)
     progress.begin(last, done)
     with progress:
@@ -191,9 +191,8 @@ def _judge(job: Job, beliefs: Beliefs, live: Mask, epoch: int) -> Mask:
 
 
 def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
-    config, decodable = job.config, int(np.count_nonzero(job.examples.error == 0))
-    fewest = fewest_kept(config.train.batch, decodable) if job.state.method.prunes else engine.FEWEST
-    if usable.sum() >= fewest:
+    config, fewest = job.config, job.config.train.batch
+    if usable.sum() >= fewest or usable.sum() >= (fewest := _fewest(job, out)):
         return
     refuse_undecodable(job)
     last = manifest.path_of(out, epoch - 1) if epoch > 1 else "none"
@@ -202,6 +201,20 @@ def _refuse_too_few(job: Job, out: Path, usable: Mask, epoch: int) -> None:
         f"after epoch {epoch} only {usable.sum()} images would be kept, less than a batch ({fewest}), with "
         f"{constants}; the last manifest is {last}; lower --lam or --eta, or raise --rho"
     )
+
+
+def _fewest(job: Job, out: Path) -> int:
+    """How many images must stay: a batch, or of a store that was small to begin with as many as can be trained on.
+
+    With a prior the store is what it left, and small where that is hardly enough to learn weights from.
+    """
+    decodable, batch = job.examples.error == 0, job.config.train.batch
+    if not job.state.method.prunes:
+        return engine.FEWEST
+    if job.config.belief.prior == "uniform":
+        return fewest_kept(batch, int(np.count_nonzero(decodable)))
+    left = manifest.read(manifest.path_of(out, 0))[0]["row"].to_numpy()
+    return engine.FEWEST if prior.few_left(job.config, int(np.count_nonzero(decodable[left]))) else batch
 
 
 def _names(job: Job, rows: Ints) -> pa.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
 
-from curate.errors import Misuse
 from curate.selection.base import Vectors
 from curate.types import Counts, Floats, Ints
 from shards import shuffle
@@ -19,19 +18,14 @@ def clusters(values: Vectors, count: int, seed: int) -> Counts:
 
     Args:
         values: shape (m, d).
-        count: of clusters.
+        count: of clusters, at most m.
         seed: of the images that the centres begin with.
 
     Returns:
         Shape (m,), int32, in [0, count); a cluster may be empty.
 
-    Raises:
-        Misuse: fewer images than clusters.
-
     Reference: Sculley, "Web-scale k-means clustering", 2010.
     """
-    if len(values) < count:
-        raise Misuse(f"--share clusters:{count}: only {len(values)} images have features; give fewer clusters")
     chosen = np.sort(shuffle.permutation(seed, "clusters", 0, len(values))[:FITTED_ON])
     mean, deviation = moments(values, chosen)
     fit = MiniBatchKMeans(count, batch_size=4096, n_init=3, max_iter=30, random_state=seed % 2**32)

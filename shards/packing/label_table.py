@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from shards.errors import ShardError
 from shards.member_names import storable
 from shards.packing import tables
-from shards.packing.labels import SPLIT_NAMES, Labelled, is_split, refuse_no_train
+from shards.packing.labels import SPLIT_NAMES, Labelled, is_split, one_class_note, refuse_no_train
 from shards.packing.target import SPLITS
 
 _TODO = "write columns file, label and, where splits are there, split"
+_WHOLE = re.compile(r"[0-9]+(\.0+)?")
 
 
 def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
@@ -20,8 +22,8 @@ def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
 
     A file is told by its path from the root, or from the folder of the table, or as it stands in ``files``.
 
-    Classes are in the order of their names, or of their numbers where all are whole numbers. Without a column
-    ``split``, splits are kept where every labelled image lies in a folder of one.
+    Classes are in the order of their names, or of their numbers where all are whole numbers; then ``1.0`` is ``1``.
+    Without a column ``split``, splits are kept where every labelled image lies in a folder of one.
 
     Raises:
         Misuse: there is no such file.
@@ -33,7 +35,8 @@ def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
         found = ", ".join(rows[0]) if rows else "no row"
         raise ShardError("no file of labels", shard=str(path), expected="file, label", found=found, todo=_TODO)
     there = {storable(file): file for file in files}
-    told = {_as_listed(root, path, name, there): row for name, row in _told(path, rows, column).items()}
+    whole = all(_WHOLE.fullmatch(str(row["label"])) for row in rows if row["label"] is not None)
+    told = {_as_listed(root, path, name, there): row for name, row in _told(path, rows, column, whole).items()}
     label = {there[name]: row[0] for name, row in told.items() if name in there}
     if not label:
         expected, found = f"paths such as {storable(files[0])}" if files else None, next(iter(told))
@@ -52,16 +55,25 @@ def by_table(root: Path, files: Sequence[str], path: Path) -> Labelled:
     notes = _gaps(path, sorted(set(told) - set(there)), sorted(set(there) - set(told)), len(told))
     if len(rows) > len(told):
         notes += (f"{len(rows) - len(told):,} rows of {path.name} name a file again, which is packed once",)
-    found_labels = Labelled(_ordered(set(label.values())), label, split or None, notes)
-    return refuse_no_train(root, found_labels) if split else found_labels
+    classes = _ordered(set(label.values()))
+    if split:
+        return refuse_no_train(root, Labelled(classes, label, split, notes))
+    return Labelled(classes, label, None, (*notes, *one_class_note(classes)))
 
 
-def _told(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> dict[str, tuple[str, str | None]]:
-    """Label and split of each file that a table names."""
+def _told(
+    path: Path, rows: Sequence[Mapping[str, object]], column: str, whole: bool
+) -> dict[str, tuple[str, str | None]]:
+    """Label and split of each file that a table names.
+
+    Args:
+        whole: all labels are whole numbers, some perhaps written as ``1.0``, which is what a column of numbers with
+            gaps becomes.
+    """
     told: dict[str, tuple[str, str | None]] = {}
     for row in rows:
         file, label, split = (row.get(name) for name in (column, "label", "split"))
-        if file is None or label is None:
+        if file is None or label is None or label != label:  # not a number
             raise ShardError(
                 "a row without a file or a label", shard=str(path), found=str(dict(row))[:80], todo="fill it in"
             )
@@ -71,7 +83,8 @@ def _told(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> dict
             raise ShardError(
                 "no such split", shard=str(path), key=str(file), expected=expected, found=split, todo=_TODO
             )
-        if told.setdefault(str(file), (str(label), known)) != (str(label), known):
+        said = (str(label).partition(".")[0] if whole else str(label), known)
+        if told.setdefault(str(file), said) != said:
             raise ShardError("a file stands there twice", shard=str(path), key=str(file), todo="write it once")
     return told
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shards.errors import Misuse, ShardError
@@ -50,24 +50,26 @@ def by_folders(root: Path, files: Sequence[str]) -> Labelled:
         files: of all images, relative to the root; those in no class folder get no label.
 
     Raises:
-        ShardError: no class folder holds an image, a class folder is a link, or there are splits but no train.
+        ShardError: no class folder holds an image, or fewer images lie in folders than beside them; a class folder is
+            a link; or there are splits but no train.
         OSError: a class folder cannot be listed.
     """
     top = _folders(root, root)
     inside = [file.split("/") for file in files if "/" in file]
     if not files:
         raise ShardError("no image in the folder", shard=str(root), todo="name a folder that holds images")
-    if not inside:
-        raise _unlabelled(root, f"its {len(files):,} images stand side by side")
+    if 2 * len(inside) <= len(files):
+        more = f", {len(inside):,} in folders" if inside else ""
+        raise _unlabelled(root, f"{len(files) - len(inside):,} images stand side by side{more}")
     if all(is_split(parts[0]) for parts in inside):
         return _splits_above(root, inside)
     if all(len(parts) > 2 and is_split(parts[1]) for parts in inside):
         split = {"/".join(parts): SPLIT_NAMES[parts[1].lower()] for parts in inside}
         return refuse_no_train(root, Labelled(top, {file: file.split("/")[0] for file in split}, split))
     some = [parts for parts in inside if len(parts) > 2 and is_split(parts[1])]
-    notes: tuple[str, ...] = ()
+    notes = one_class_note(top)
     if some:
-        notes = (
+        notes += (
             f"{len(some):,} of {len(inside):,} images lie in folders such as {'/'.join(some[0][:2])}, the others in no "
             "split's: splits are drawn of all; put every image into train/, val/ or test/ to keep them",
         )
@@ -92,8 +94,16 @@ def is_split(name: str) -> bool:
     return name.lower() in SPLIT_NAMES
 
 
+def one_class_note(classes: Sequence[str]) -> tuple[str, ...]:
+    """That a single class tells nothing apart."""
+    if len(classes) != 1:
+        return ()
+    return (f"one class alone, {storable(classes[0])}: an evaluation needs two at least; are these its folders?",)
+
+
 def refuse_no_train(root: Path, found: Labelled) -> Labelled:
     """Labels with splits, where these have what a target needs."""
+    found = replace(found, notes=(*found.notes, *one_class_note(found.classes)))
     counts = Counter((found.split or {}).values())
     if not counts["train"]:
         there = ", ".join(sorted(counts))
@@ -105,7 +115,7 @@ def refuse_no_train(root: Path, found: Labelled) -> Labelled:
         f"the splits that are there are kept, and no {' and no '.join(lacking)} is among them: a score needs a test; "
         "to have all three drawn, name the folder of train's classes alone"
     )
-    return Labelled(found.classes, found.label, found.split, (*found.notes, note))
+    return replace(found, notes=(*found.notes, note))
 
 
 def _unlabelled(root: Path, found: str) -> ShardError:

@@ -45,6 +45,13 @@ class TestLinesInALog:
         assert "\r" not in err
         assert re.search(r"^weigh epoch 1/1 kept 100%: 100%, 48/48 img \[.* to go, .*img/s, loss ", err, re.MULTILINE)
 
+    def test_a_finished_run_has_no_bar(self, place, tmp_path):
+        """Called again, it has nothing to do that a bar could show."""
+        curate("run", *place, "--out", tmp_path / "run")
+        out, err = curate("run", *place, "--out", tmp_path / "run")
+        assert out.startswith("kept ")
+        assert "img" not in err
+
     def test_a_line_every_half_minute_at_most(self, capsys, monkeypatch):
         """Of many steps, those that fall half a minute after the last line."""
         clock = Clock()

@@ -37,11 +37,24 @@ class TestFolders:
         with pytest.raises(ShardError) as caught:
             pack_target(source, tmp_path / "out")
         assert str(caught.value) == (
-            f"{source}: no class folder (found its 2 images stand side by side); put the images of each class into a "
+            f"{source}: no class folder (found 2 images stand side by side); put the images of each class into a "
             "folder of its own, or give --labels FILE with columns file, label; a target without labels needs no "
             f"packing: curate run --target {source}"
         )
         assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+    def test_images_beside_one_folder_are_no_target(self, tmp_path: Path) -> None:
+        """A folder of thumbnails among them made a target of the one class `thumbnails`, exit 0."""
+        source = write(tmp_path / "in", pictures("1.png", "2.png", "3.png", "4.png", "thumbnails/1.png", "t/2.png"))
+        with pytest.raises(ShardError, match=r"no class folder \(found 4 images stand side by side, 2 in folders\)"):
+            pack_target(source, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("files", [("cat/1.png", "cat/2.png", "cat/3.png"), ("train/cat/1.png", "test/cat/2.png")])
+    def test_one_class_is_told(self, tmp_path: Path, files: tuple[str, ...]) -> None:
+        """It may be meant, of a target that is not scored."""
+        notes = pack_target(write(tmp_path / "in", pictures(*files)), tmp_path / "out").notes
+        assert "one class alone, cat: an evaluation needs two at least; are these its folders?" in notes
 
     def test_a_folder_without_images_is_no_target(self, tmp_path: Path) -> None:
         with pytest.raises(ShardError, match="no image"):
@@ -170,6 +183,31 @@ class TestTable:
         assert report.samples == {"train": 11, "val": 11, "test": 11}
         found = {key: label for labels in packed(tmp_path / "out").values() for key, label in labels.items()}
         assert found == {str(n): n % 11 for n in range(33)}
+
+    @pytest.mark.parametrize(
+        ("labels", "classes"),
+        [
+            (["1.0", "0", "1", "0.0"], ("0", "1")),
+            (["1.0", "0.5", "1", "0.5"], ("0.5", "1", "1.0")),
+            (["1.0", "cat", "1", "cat"], ("1", "1.0", "cat")),
+        ],
+    )
+    def test_a_whole_number_is_one_however_it_is_written(
+        self, tmp_path: Path, labels: list[str], classes: tuple[str, ...]
+    ) -> None:
+        """1.0 beside 1, as a spreadsheet leaves them, were two classes; among words and fractions they still are."""
+        source = write(tmp_path / "in", pictures(*(f"{n}.png" for n in range(len(labels)))))
+        rows = "".join(f"{n}.png,{label},train\n" for n, label in enumerate(labels))
+        report = pack_target(source, tmp_path / "out", labels=self.table(tmp_path, f"file,label,split\n{rows}"))
+        assert report.classes == classes
+
+    def test_a_label_that_is_no_number_is_none(self, tmp_path: Path) -> None:
+        """Of a Parquet file of floats."""
+        table = pa.table({"file": ["1.png", "2.png"], "label": [1.0, float("nan")]})
+        pq.write_table(table, tmp_path / "l.parquet")
+        source = write(tmp_path / "in", pictures("1.png", "2.png"))
+        with pytest.raises(ShardError, match="a row without a file or a label"):
+            pack_target(source, tmp_path / "out", labels=tmp_path / "l.parquet")
 
     def test_without_splits_they_are_drawn_as_of_folders(self, tmp_path: Path) -> None:
         names = [f"{name}/{n}.png" for name in ("a", "b") for n in range(9)]

@@ -179,9 +179,3 @@ def test_the_vaes_noise_is_standard_normal():
     n = view.noise.numel()
     assert abs(view.noise.mean()) < 5 / n**0.5
     assert abs(view.noise.var() - 1) < 5 * (2 / n) ** 0.5
-
-
-@every_pretext
-def test_the_catalogue_knows_what_couples(name):
-    """What an epoch's length goes by is what the engine sees."""
-    assert PRETEXTS.spec(name).couples == pretext(name).couples

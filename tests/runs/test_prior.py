@@ -30,6 +30,7 @@ from curate.runs.dry_run import dry_run
 from curate.runs.features import Choice, features
 from curate.runs.inputs import check_inputs
 from curate.runs.run import run
+from curate.training import engine
 from shards.rewriting.verify import verify
 from shards.tar.writer import write_shards
 
@@ -253,12 +254,22 @@ def test_images_that_do_not_decode_stay_where_they_are_asked_for(data, tmp_path)
     assert toyset.metrics(tmp_path / "run")[0]["images"] == len(toyset.manifest(tmp_path / "run", 0)) - 1
 
 
-def test_less_than_a_batch_is_refused(data, tmp_path):
+def test_less_than_a_batch_is_weighed_all_the_same(data, tmp_path):
+    """Of a small store the prior leaves few, and each epoch fewer: a run says so, and comes to its end."""
+    out, heard = tmp_path / "run", Heard()
+    go(data, out, heard, batch=128, epochs=2)
+    left = len(toyset.manifest(out, 0))
+    assert engine.FEWEST <= len(toyset.manifest(out, 2)) <= left < 128
+    assert [note for note in heard.notes if note.startswith(f"{left} images are left to weigh, 1 step an epoch: too")]
+    assert toyset.metrics(out)[0]["images"] == left
+
+
+def test_a_prior_that_keeps_nothing_is_refused(data, done, tmp_path):
     """Before anything is trained, with what to do."""
-    with pytest.raises(
-        NothingLeft, match=r"--prior classifier keeps \d+ of 301 images, less than a batch \(128\); give"
-    ):
-        go(data, tmp_path / "run", batch=128)
+    small = with_values("mean", [0.01] * N)
+    path = broken_file(tmp_path / "none.parquet", done, lambda table: small(table.drop_columns(["a", "b"])))
+    with pytest.raises(NothingLeft, match=r"--prior .* keeps 0 of 301 images, training needs 2; give --prior uniform"):
+        go(data, tmp_path / "run", prior=path)
     assert not (tmp_path / "run" / "manifests").exists()
 
 

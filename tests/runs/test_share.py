@@ -16,6 +16,7 @@ from test_run_resume import StopIn, Stopped
 import curate
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.ledger import ledger
+from curate.runs.dry_run import dry_run
 from shards.rewriting.verify import verify
 
 N = 96
@@ -169,6 +170,16 @@ def test_other_look_alikes_are_another_run(data, done, tmp_path):
             toyset.run_on(data, tmp_path / "run", **{**RETURNING, **change})
 
 
+@pytest.mark.parametrize(("share", "most"), [("clusters", 96), ("neighbours", 95)])
+def test_a_dry_run_says_that_there_are_too_few_images(data, tmp_path, share, most):
+    """Before features are computed; as many as there are pass."""
+    said = []
+    for count in (most, most + 1):
+        asked = toyset.config(data / "store", data / "target", **OPTIONS | {"share": f"{share}:{count}"})
+        said.append([problem for problem in dry_run(asked, tmp_path / "run").problems if "--share" in problem])
+    assert said == [[], [f"--share {share}:{most + 1}: of 96 images; give at most {most}"]]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -176,8 +187,8 @@ def test_other_look_alikes_are_another_run(data, done, tmp_path):
         ({"share": "clusters:"}, "--share clusters:: expected none, clusters:K or neighbours:N"),
         ({"share": "clusters:1"}, r"--share clusters:1: clusters must be in 2\.\.65536"),
         ({"share": "neighbours:99999999999"}, r"neighbours must be in 1\.\.256"),
-        ({"share": "clusters:200"}, "--share clusters:200: only 95 images have features; give fewer clusters"),
-        ({"share": "neighbours:95"}, "--share neighbours:95: only 95 images have features; give fewer"),
+        ({"share": "clusters:200"}, "--share clusters:200: of 96 images; give at most 96"),
+        ({"share": "neighbours:95"}, "--share neighbours:95: of 95 images; give at most 94"),
         ({"meta_momentum": 0.9}, "--share clusters:6: with --meta-momentum 0.9 an image coasts on its own visits"),
         ({"share": "none", "returns": True, "encoder": "untrained"}, "--return: .*add --share clusters:64"),
         ({"share": "none"}, "--encoder pixels: says nothing .*add --prior classifier or --share"),
