@@ -230,6 +230,7 @@ def pack_imagefolder(
     seed: int = 0,
     shard_size: int | None = None,
     workers: int = 1,
+    allow_missing: bool = False,
 ) -> PackReport:
     """Make shards of image files; their bytes stay as they are, what does not decode is left out.
 
@@ -250,10 +251,12 @@ def pack_imagefolder(
         seed: of the splits, and of the order within each.
         shard_size: bytes of a shard; None for 256 MiB.
         workers: processes that decode; the bytes do not depend on their number.
+        allow_missing: leave out the files and URLs of a table that cannot be had.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``folder``; shares that are none, or of no target.
-        ShardError: no image decodes, no labels, or a class has fewer images than there are splits.
+        ShardError: no image decodes, an image of a table cannot be had, no labels, or a class has fewer images than
+            there are splits.
 
     >>> pack_imagefolder("photos", out="store").samples        # doctest: +SKIP
     {'': 1000}
@@ -263,18 +266,12 @@ def pack_imagefolder(
     for name, value in (("--labels", labels), ("--split", split), ("--group-by", group_by)):
         if value is not None and not target:
             raise Misuse(f"{name}: only with --target; add it, or leave {name} out")
-    size = _shard_size(shard_size)
+    common: Any = {"shard_size": _shard_size(shard_size), "workers": workers, "allow_missing": allow_missing}
     if not target:
-        return imagefolder.pack_folder(Path(folder), Path(out), shard_size=size, workers=workers)
+        return imagefolder.pack_folder(Path(folder), Path(out), **common)
+    table = None if labels is None else Path(labels)
     return imagefolder.pack_target(
-        Path(folder),
-        Path(out),
-        split=split,
-        seed=seed,
-        shard_size=size,
-        group_by=group_by,
-        labels=None if labels is None else Path(labels),
-        workers=workers,
+        Path(folder), Path(out), split=split, seed=seed, group_by=group_by, labels=table, **common
     )
 
 

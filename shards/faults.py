@@ -37,6 +37,7 @@ KINDS = (
     "unsupported-image",
     "bad-sidecar",
     "bad-label",
+    "missing-image",
 )
 
 

@@ -129,8 +129,8 @@ PACKERS: Registry[PackerSpec] = Registry(
             "image files: a store, or with --target a labelled target",
             layout="image files at any depth, or a table of their paths; of a target, a folder a class",
             makes="store or target",
-            details="FOLDER may be a CSV, .jsonl or Parquet file with a column file of paths and URLs. Captions (x.txt, "
-            "x.json, metadata.csv) go along. Stopped, the same command goes on.",
+            details="FOLDER may be a CSV, .jsonl or Parquet file with a column file of paths and URLs. Captions "
+            "(x.txt, x.json, metadata.csv) go along. Stopped, the same command goes on.",
             examples=(
                 "photos --out store",
                 "urls.parquet --out store --allow-missing",
@@ -160,8 +160,8 @@ PACKERS: Registry[PackerSpec] = Registry(
                 WORKERS,
                 PackOption(
                     "group_by",
-                    "What stays in one split together: a regular expression on the path (first bracket or whole match), "
-                    "a CSV or Parquet file with columns file, group; or near-duplicates, by their look.",
+                    "What stays in one split together: a regular expression on the path (first bracket or whole "
+                    "match), a CSV or Parquet file with columns file, group; or near-duplicates, by their look.",
                     metavar="GROUPS",
                 ),
                 PackOption("allow_missing", "Go on without what a table names and is not to be had.", bool),

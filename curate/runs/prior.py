@@ -135,9 +135,10 @@ def few_left(config: ResolvedConfig, left: int) -> str:
     steps = -(-left // config.train.batch)
     if steps >= FEW_STEPS:
         return ""
+    many = f"{steps} step{'s' * (steps > 1)} an epoch"
     return (
-        f"{left:,} images are left to weigh, {steps} step{'s' * (steps > 1)} an epoch: too few to learn much from, so what is "
-        "kept is mostly what the prior keeps; `--prior uniform` in a new --out weighs the whole store"
+        f"{left:,} images are left to weigh, {many}: too few to learn much from, so what is kept is mostly what the prior "
+        "keeps; `--prior uniform` in a new --out weighs the whole store"
     )
 
 

@@ -28,6 +28,8 @@ IMAGES = 128
 CONNECTIONS, TRIES, MAX_BYTES = 16, 3, 1 << 30
 #: Folder of fetched images in the folder that is being packed.
 FETCHED = ".fetched"
+#: The kind of fault of an image that cannot be had.
+MISSING = "missing-image"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Check:
     def _faults(self, entry: Entry, failed: str | None) -> Iterator[Fault]:
         data = failed or _read(self.places.of(entry))
         if not isinstance(data, bytes):
-            yield Fault("not-an-image", entry.file, None, None, f"{entry.file}: {data}")
+            yield Fault(MISSING, entry.file, None, None, f"{entry.file}: {data}")
         elif (wrong := image_fault(data)) is not None:
             yield Fault(wrong[0], entry.file, None, None, f"{entry.file}: {wrong[1]}")
         for _, side in entry.sides:
@@ -116,7 +118,7 @@ def _read(place: str) -> bytes | str:
 
 
 def checked(
-    entries: Sequence[Entry], places: Places, journal: Journal, workers: int
+    entries: Sequence[Entry], places: Places, journal: Journal, workers: int, strict: bool
 ) -> Iterator[tuple[Sequence[Entry], list[Fault]]]:
     """Parts of the entries in their order, each with its faults; those in the journal are not read again."""
     known = [[Fault(**fault) for fault in line["faults"]] for line in journal.lines("faults")]
@@ -124,20 +126,37 @@ def checked(
     yield from zip(parts, known)
     rest = parts[len(known) :]
     for part, faults in zip(rest, map_shards(Check(places), rest, workers)):
+        if n_fetched := sum(remote.is_url(entry.file) for entry in part):
+            journal.say({"fetched": n_fetched})
+        if strict:
+            _refuse_missing(faults, len(part))
         journal.say({"faults": [fault.record() for fault in faults]})
         yield part, faults
 
 
+def _refuse_missing(faults: Sequence[Fault], count: int) -> None:
+    missing = [fault for fault in faults if fault.kind == MISSING]
+    if missing:
+        raise ShardError(
+            f"{len(missing)} of {count} images that were looked at cannot be had, the first: {missing[0].detail}",
+            todo="the same command tries again; --allow-missing goes on without them",
+        )
+
+
 def readable(
-    entries: Sequence[Entry], places: Places, journal: Journal, workers: int, faults: list[Fault]
+    entries: Sequence[Entry], places: Places, journal: Journal, workers: int, faults: list[Fault], *, strict: bool
 ) -> Iterator[Entry]:
     """The entries whose image decodes, without side files that cannot be read; what is left out goes to ``faults``.
 
     Args:
         journal: of the folder that is being packed.
         workers: processes that decode.
+        strict: an image that cannot be had at all is an error.
+
+    Raises:
+        ShardError: of ``strict``; what was fetched stays for the next attempt.
     """
-    for part, found in checked(entries, places, journal, workers):
+    for part, found in checked(entries, places, journal, workers, strict):
         faults += found
         bad = {fault.shard for fault in found}
         for entry in part:

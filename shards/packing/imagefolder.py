@@ -31,7 +31,9 @@ from shards.shuffle import permutation
 from shards.tar.writer import SHARD_SIZE, check_shard_size
 
 
-def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE, workers: int = 1) -> PackReport:
+def pack_folder(
+    source: Path, out: Path, *, shard_size: int = SHARD_SIZE, workers: int = 1, allow_missing: bool = False
+) -> PackReport:
     """Pack every decodable image of ``source`` into the new folder ``out``, which appears whole; a kill loses little.
 
     A key is the file's path without its extension, other dots of the file name replaced by ``_``; where two files have
@@ -41,16 +43,18 @@ def pack_folder(source: Path, out: Path, *, shard_size: int = SHARD_SIZE, worker
     Args:
         source: a folder, whose images are packed sorted by path; or a table of paths and URLs, in its order.
         workers: processes that decode; the shards are the same whatever their number.
+        allow_missing: leave out what a table names and cannot be had, as what cannot be read of a folder is.
 
     Raises:
         Misuse: ``out`` holds files, or overlaps ``source``.
-        ShardError: no image decodes, or a table cannot be read.
+        ShardError: no image decodes, or a table or an image that it names cannot be read.
     """
     listing = _listed(source, out, shard_size)
     faults: list[Fault] = []
     with resumed_folder(out, identity(listing, shard_size)) as (folder, journal):
         places = Places(str(listing.root), str(folder / FETCHED))
-        entries = readable(listing.entries, places, journal, workers, faults)
+        strict = source.is_file() and not allow_missing
+        entries = readable(listing.entries, places, journal, workers, faults, strict=strict)
         packed = write_entries(folder, "", entries, sampler(places), shard_size, journal, forgetting(places))
         if not packed:
             problem = "no readable image in the folder" if source.is_dir() else "no readable image in the table"
@@ -70,6 +74,7 @@ def pack_target(
     group_by: str | None = None,
     labels: Path | None = None,
     workers: int = 1,
+    allow_missing: bool = False,
 ) -> PackReport:
     """Pack labelled images as ``train/``, ``val/``, ``test/`` and ``classes.txt`` in the new folder ``out``.
 
@@ -85,7 +90,7 @@ def pack_target(
         group_by: what tells groups of images that stand in one split together (`groups.groups_of`); the classes are
             then spread as far as groups allow, and ``groups.parquet`` keeps them. None where every image is for itself.
         labels: a table with columns ``file``, ``label`` and perhaps ``split``; None for labels by folders.
-        workers: processes that decode.
+        workers, allow_missing: as in `pack_folder`.
 
     Raises:
         Misuse: as `pack_folder`, ``split`` is invalid or not wanted, or ``group_by`` finds nothing.
@@ -107,7 +112,8 @@ def pack_target(
     asked = identity(listing, shard_size, split, seed, by, told.classes, told.label, told.split)
     with resumed_folder(out, asked) as (folder, journal):
         places = Places(str(listing.root), str(folder / FETCHED))
-        held = {entry.file: entry for entry in readable(wanted, places, journal, workers, faults)}
+        strict = source.is_file() and not allow_missing
+        held = {entry.file: entry for entry in readable(wanted, places, journal, workers, faults, strict=strict)}
         groups, notes = ({}, ()) if group_by is None else groups_of(list(held), group_by)
         parts, more = _parts(source, told, held, groups if group_by is not None else None, split, seed)
         number = {name: place for place, name in enumerate(told.classes)}

@@ -70,7 +70,7 @@ def resumed_folder(path: Path, identity: str) -> Iterator[tuple[Path, Journal]]:
     """As `shards.io.atomic.atomic_folder`, for work that is long: a later attempt at the same goes on.
 
     The folder is ``.NAME.partial`` until it has its name. What it holds stays after a kill or Ctrl-C, and after an
-    error once a step of kind ``written`` was done; an attempt at something else begins anew.
+    error once a step of kind ``written`` or ``fetched`` was done; an attempt at something else begins anew.
 
     Args:
         identity: of all that decides what is written.
@@ -112,4 +112,5 @@ def _holds_work(place: Path) -> bool:
     if not place.is_file():
         return False
     with open(place, "r+b", buffering=0) as file:
-        return bool(Journal(file).lines("written"))
+        journal = Journal(file)
+    return bool(journal.lines("written") or journal.lines("fetched"))

@@ -18,6 +18,9 @@ from shards.packing.keys import keys_of
 from shards.packing.listing import Listing, is_image
 
 _TODO = "write a column file, of paths relative to the table or URLs"
+#: What URLs may begin with: servers, this machine's own files, and stores of objects.
+SCHEMES = ("http", "https", "file", "s3", "gs", "gcs", "az", "abfs")
+_KNOWN = f"a path, or {'://, '.join(SCHEMES)}://"
 
 
 def list_table(source: Path) -> Listing:
@@ -40,15 +43,23 @@ def list_table(source: Path) -> Listing:
         raise ShardError(f"row {empty} names no image", shard=str(source), todo="fill it in, or leave the row out")
     files = [str(row[column]) for row in rows]
     for file in files:
-        if remote.is_pipe(file):
-            raise Misuse("a table of images names a command", shard=str(source), found=ascii(file)[:80])
-        remote.check_url(file)
+        _check(file, source)
     named = [_below(file) for file in files]
     entries = (
         Entry(file, key, os.path.splitext(name)[1], (), members_of(row, column))
         for file, key, name, row in zip(files, keys_of(named), named, rows, strict=True)
     )
     return Listing(source.parent, tuple(entries))
+
+
+def _check(file: str, source: Path) -> None:
+    """Raise `Misuse` for a command, and for a URL that would not be read."""
+    if remote.is_pipe(file):
+        raise Misuse("a table of images names a command", shard=str(source), found=ascii(file)[:80])
+    if remote.is_url(file) and file.partition("://")[0].lower() not in SCHEMES:
+        found, todo = ascii(file)[:80], "fetch these images first, and name the files"
+        raise Misuse("a URL of this kind is not read", shard=str(source), expected=_KNOWN, found=found, todo=todo)
+    remote.check_url(file)
 
 
 def _below(file: str) -> str:

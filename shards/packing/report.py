@@ -38,7 +38,9 @@ class PackReport:
         """Counts for people: a line, and a second where something was passed over."""
         counts = ", ".join(f"{n:,} {name or 'images'}" for name, n in self.samples.items())
         classes = f" in {len(self.classes)} classes" if self.classes else ""
-        line = f"packed {counts}{classes}; left out {len(self.faults)}, ignored {self.ignored} other files"
+        missing = sum(fault.kind == "missing-image" for fault in self.faults)
+        out = f"{len(self.faults)}{f' ({missing} of them cannot be had)' if missing else ''}"
+        line = f"packed {counts}{classes}; left out {out}, ignored {self.ignored} other files"
         line += f" ({_first(self.others)})" if self.others else ""
         passed_over = self.passed_over.text()
         return f"{line}\npassed over: {passed_over}" if passed_over else line

@@ -21,6 +21,7 @@ from shard_makers import indexed, read_set
 from curate.cli import curate
 from shards.errors import Misuse, NotShards, ShardError
 from shards.io import remote
+from shards.packing import checks
 from shards.packing.imagefolder import pack_folder, pack_target
 from shards.packing.paths_table import list_table
 
@@ -75,7 +76,7 @@ def test_urls_are_fetched(tmp_path: Path, served: str) -> None:
         f"{served}/page.jpg",
     ]
     pq.write_table(pa.table({"url": rows, "caption": [None, "dark", None, "x", "y"]}), tmp_path / "u.parquet")
-    report = pack_folder(tmp_path / "u.parquet", tmp_path / "out")
+    report = pack_folder(tmp_path / "u.parquet", tmp_path / "out", allow_missing=True)
     host = served.removeprefix("http://")
     assert dict(read_set(tmp_path / "out")) == {
         f"{host}/a/1.png": png(1),
@@ -86,7 +87,8 @@ def test_urls_are_fetched(tmp_path: Path, served: str) -> None:
     }
     assert [fault.shard for fault in report.faults] == rows[3:]
     assert "cannot be opened (HTTP Error 404: File not found)" in report.faults[0].detail
-    assert report.faults[1].kind == "not-an-image"
+    assert [fault.kind for fault in report.faults] == ["missing-image", "not-an-image"]
+    assert report.text() == "packed 3 images; left out 2 (1 of them cannot be had), ignored 0 other files"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".curate", "000000.tar"]
     names = pq.read_table(tmp_path / "out" / ".curate" / "names.parquet").to_pylist()
     assert [(row["file"], row["bytes"]) for row in names] == [
@@ -112,13 +114,56 @@ def test_a_server_that_stumbles_is_asked_again(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(remote, "open_url", open_url)
     urls = [f"http://h/{name}.png" for name in ("slow", "no", "dead")]
-    report = pack_folder(table(tmp_path, "url\n" + "\n".join(urls)), tmp_path / "out")
+    report = pack_folder(table(tmp_path, "url\n" + "\n".join(urls)), tmp_path / "out", allow_missing=True)
     assert read_set(tmp_path / "out") == [("h/slow.png", png(5))]
     assert [asked.count(url) for url in urls] == [3, 1, 3]
     assert [fault.detail for fault in report.faults] == [
         "http://h/no.png: cannot be opened (HTTP Error 403: Forbidden)",
         "http://h/dead.png: the connection broke (timed out)",
     ]
+
+
+@pytest.mark.parametrize("target", [False, True])
+def test_what_cannot_be_had_stops_the_packing_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: bool
+) -> None:
+    """Exit 0 with a hole that nobody noticed; now one line, what was fetched stays, and the same call goes on."""
+    asked: list[str] = []
+    broken = {"http://h/2.png"}
+
+    @contextmanager
+    def open_url(url: str) -> Iterator[io.BytesIO]:
+        asked.append(url)
+        if url in broken:
+            raise NotShards("the connection broke (timed out)", shard=url)
+        yield io.BytesIO(png(int(url[9])))
+
+    monkeypatch.setattr(remote, "open_url", open_url)
+    monkeypatch.setattr(checks, "IMAGES", 2)
+    source = table(tmp_path, "url,label\n" + "".join(f"http://h/{n}.png,{'ab'[n % 2]}\n" for n in range(6)))
+    out = tmp_path / "out"
+    packing = ["pack", "imagefolder", str(source), "--out", str(out), "--workers", "1", *["--target"] * target]
+    with pytest.raises(ShardError) as caught:
+        CliRunner().invoke(curate, packing, catch_exceptions=False)
+    assert str(caught.value) == (
+        "1 of 2 images that were looked at cannot be had, the first: http://h/2.png: the connection broke (timed out); "
+        "the same command tries again; --allow-missing goes on without them"
+    )
+    assert caught.value.exit_code == 1
+    assert not out.exists()
+    assert asked.count("http://h/0.png") == 1
+    broken.clear()
+    assert CliRunner().invoke(curate, packing, catch_exceptions=False).exit_code == 0
+    assert [asked.count(f"http://h/{n}.png") for n in range(6)] == [1, 1, 4, 1, 1, 1]
+    assert len(read_set(out / "train" if target else out)) > 0
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_file_url_is_a_path_of_this_machine(tmp_path: Path) -> None:
+    write(tmp_path / "www", {"a b.png": png(1)})
+    rows = f"file\nfile://{tmp_path}/www/a b.png\n"
+    pack_folder(table(tmp_path, rows), tmp_path / "out")
+    assert [body for _, body in read_set(tmp_path / "out")] == [png(1)]
 
 
 def test_a_table_tells_labels_too(tmp_path: Path, served: str) -> None:
@@ -143,7 +188,9 @@ def test_a_table_tells_labels_too(tmp_path: Path, served: str) -> None:
         ("file,n\n,1\n", ShardError, "row 1 names no image"),
         ("file\npipe:touch ran\n", Misuse, "names a command"),
         ("file\nhttp://a b/c.png\n", Misuse, "a URL with a blank"),
-        ("file\ngone.png\n", ShardError, "no readable image in the table"),
+        ("file\ngone.png\n", ShardError, "1 of 1 images that were looked at cannot be had, the first: gone.png: cann"),
+        ("file\nftp://h/c.png\n", Misuse, r"a URL of this kind is not read \(expected a path, or http://, https://"),
+        ("file\nsftp://h/c.png\n", Misuse, "a URL of this kind is not read"),
     ],
 )
 def test_a_table_of_no_images_is_one_line(tmp_path: Path, text: str, error: type[Exception], said: str) -> None:
