@@ -286,17 +286,19 @@ def pack_idx(
     test_images: int | None = None,
     seed: int = 0,
     shard_size: int | None = None,
+    workers: int = 1,
 ) -> IdxReport:
     """Make ``out``/store of the training images of several sets in MNIST's layout, and ``out``/target of one's own.
 
     Args:
         folders: a set each: ``train-images-idx3-ubyte`` and so on, compressed or not.
-        out: new or empty; it appears whole or not at all.
+        out: new or empty; it appears whole or not at all. Stopped, the same call goes on.
         own: the set that is the target, by its folder's name.
         store_images: of each set, at most; None for all.
         train_images, val_images, test_images: of the target, at most; None for all.
         seed: of what is taken, and of the order.
         shard_size: bytes of a shard; None for 256 MiB.
+        workers: processes that encode; the bytes do not depend on their number.
 
     Raises:
         Misuse, ShardError: as `shards.packing.idx.pack_idx`.
@@ -307,20 +309,28 @@ def pack_idx(
 
     take = idx.Limits(store_images, train_images, val_images, test_images)
     sets = [Path(folder) for folder in folders]
-    return idx.pack_idx(sets, own, Path(out), take=take, seed=seed, shard_size=_shard_size(shard_size))
+    size = _shard_size(shard_size)
+    return idx.pack_idx(sets, own, Path(out), take=take, seed=seed, shard_size=size, workers=workers)
 
 
 def pack_stl10(
-    folder: PathLike, *, out: PathLike, fold: int | None = None, seed: int = 0, shard_size: int | None = None
+    folder: PathLike,
+    *,
+    out: PathLike,
+    fold: int | None = None,
+    seed: int = 0,
+    shard_size: int | None = None,
+    workers: int = 1,
 ) -> Stl10Report:
     """Make ``out``/store of STL-10's unlabelled images and ``out``/target of its labelled ones, every pixel kept.
 
     Args:
         folder: the binary files: ``stl10_binary``, or a folder with it.
-        out: new or empty; it appears whole or not at all.
+        out: new or empty; it appears whole or not at all. Stopped, the same call goes on.
         fold: train and val of this predefined fold only, from 0; None for all.
         seed: of the halves, and of the order.
         shard_size: bytes of a shard; None for 256 MiB.
+        workers: processes that encode; the bytes do not depend on their number.
 
     Raises:
         Misuse, ShardError: as `shards.packing.stl10.pack_stl10`.
@@ -329,7 +339,8 @@ def pack_stl10(
     """
     from shards.packing import stl10
 
-    return stl10.pack_stl10(Path(folder), Path(out), fold=fold, seed=seed, shard_size=_shard_size(shard_size))
+    size = _shard_size(shard_size)
+    return stl10.pack_stl10(Path(folder), Path(out), fold=fold, seed=seed, shard_size=size, workers=workers)
 
 
 def pack_decathlon(
@@ -343,12 +354,13 @@ def pack_decathlon(
     groups: PathLike | None = None,
     seed: int = 0,
     shard_size: int | None = None,
+    workers: int = 1,
 ) -> DecathlonReport:
     """Make ``out``/store and ``out``/targets/DOMAIN of the Visual Decathlon; image bytes stay as they are.
 
     Args:
         root: has ``annotations/``, and ``data/`` with a folder or a tar a domain.
-        out: new or empty; it appears whole or not at all.
+        out: new or empty; it appears whole or not at all. Stopped, the same call goes on.
         domains: the targets; None for all with annotations and images.
         source: the domain whose training images are the store.
         mix: domains whose unused training images go into the store, too.
@@ -359,6 +371,7 @@ def pack_decathlon(
             prescribed splits.
         seed: of the halves, and of the order.
         shard_size: bytes of a shard; None for 256 MiB.
+        workers: processes that decode; the bytes do not depend on their number.
 
     Raises:
         Misuse, ShardError: as `shards.packing.decathlon.pack.pack_decathlon`.
@@ -377,6 +390,7 @@ def pack_decathlon(
         seed=seed,
         shard_size=_shard_size(shard_size),
         groups=None if groups is None else Path(groups),
+        workers=workers,
     )
 
 

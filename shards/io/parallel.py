@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -36,7 +36,7 @@ _progress: ContextVar[ProgressCallback | None] = ContextVar("watch", default=Non
 
 @contextmanager
 def on_progress(by: ProgressCallback) -> Iterator[None]:
-    """Call ``by(done, total)`` after every task of any `map_shards`, and every item of any `watched`, in this block."""
+    """Call ``by(done, total)`` after every task of any `map_shards` in this block."""
     before = _progress.set(by)
     try:
         yield
@@ -98,15 +98,6 @@ def _told(results: Iterator[Result], total: int) -> Iterator[Result]:
         if watch is not None:
             watch(n_done, total)
         yield result
-
-
-def watched(items: Sequence[Item]) -> Iterator[Item]:
-    """The items, for work of one process: whoever watches hears of each when the next is asked for."""
-    watch = _progress.get()
-    for n_done, item in enumerate(items, start=1):
-        yield item
-        if watch is not None:
-            watch(n_done, len(items))
 
 
 def _results(task: Callable[[Item], Result], items: Iterator[Item], n_items: int, workers: int) -> Iterator[Result]:

@@ -10,7 +10,7 @@ import gzip
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -21,15 +21,15 @@ from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains, index, index_file
 from shards.io import shard_set
-from shards.io.atomic import atomic_folder
-from shards.io.images import encode_png
-from shards.io.parallel import watched
 from shards.io.regular_files import open_regular
 from shards.member_names import storable
 from shards.packing.imagefolder import check_paths
+from shards.packing.journal import Journal, identity_of, resumed_folder
+from shards.packing.made import Maker, write_made
+from shards.packing.pictures import Pictures, as_png
 from shards.packing.target import write_classes
 from shards.shuffle import permutation
-from shards.tar.writer import SHARD_SIZE, Sample, write_shards
+from shards.tar.writer import SHARD_SIZE
 
 #: Images of its set that a target gets: `OWN` where the set has at least `MNIST`, else one in `SHARE`.
 OWN, MNIST, SHARE = 10_000, 60_000, 6
@@ -96,8 +96,9 @@ def pack_idx(
     take: Limits | None = None,
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
+    workers: int = 1,
 ) -> IdxReport:
-    """Write ``out/store`` with its index and domains, and ``out/target``, atomically.
+    """Write ``out/store`` with its index and domains, and ``out/target``; ``out`` appears whole, a kill loses little.
 
     Images are gray PNGs with keys ``SET-train-00017``, the number being the image's position in its file; a domain has
     the name of its folder. The order of the store is random by ``seed``.
@@ -106,6 +107,7 @@ def pack_idx(
         sets: folders of MNIST-layout files.
         own: name of the folder that becomes the target.
         take: limits for smaller scales; which images are taken is random by ``seed``.
+        workers: processes that encode; the shards are the same whatever their number.
 
     Raises:
         Misuse: ``out`` holds files or overlaps a set; two sets of one name, or a name that no domain may have; ``own``
@@ -120,12 +122,14 @@ def pack_idx(
     test = read_split(named[own], "t10k")
     parts = split_training_images(len(training[own].images), take, seed)
     chosen = {name: _store_images(name, split, take, seed) for name, split in training.items()} | {own: parts.store}
-    with atomic_folder(out) as folder:
-        _write_store(folder / "store", training, chosen, seed, shard_size)
-        splits = {"train": (training[own], "train", parts.train), "val": (training[own], "train", parts.val)}
-        splits["test"] = (test, "t10k", _shuffled(len(test.images), f"test of {own}", seed)[: take.test])
+    splits = {"train": (training[own], "train", parts.train), "val": (training[own], "train", parts.val)}
+    splits["test"] = (test, "t10k", _shuffled(len(test.images), f"test of {own}", seed)[: take.test])
+    asked = identity_of(_files_of(named, own), own, vars(take), seed, shard_size)
+    with resumed_folder(out, asked) as (folder, journal):
+        _write_store(folder, training, chosen, seed, shard_size, journal, workers)
         for split, (source, origin, places) in splits.items():
-            write_shards(folder / "target" / split, _labelled(own, origin, source, places), shard_size=shard_size)
+            maker = _labelled(own, origin, source, places)
+            write_made(folder, f"target/{split}/", maker, shard_size, journal, workers)
         classes = 1 + max(int(source.labels.max()) for source in (training[own], test))
         write_classes(folder / "target", [str(label) for label in range(classes)])
     counts = {split: len(places) for split, (_, _, places) in splits.items()}
@@ -172,28 +176,46 @@ def _shuffled(count: int, purpose: str, seed: int) -> Int64Array:
     return permutation(seed, purpose, 0, count)
 
 
+def _files_of(named: dict[str, Path], own: str) -> list[Path]:
+    """All that is read of the sets."""
+    read_of = [(folder, "train") for folder in named.values()] + [(named[own], "t10k")]
+    return [_file_of(folder, split, part) for folder, split in read_of for part in ("images", "labels")]
+
+
 def _write_store(
-    folder: Path, training: dict[str, IdxSplit], chosen: dict[str, Int64Array], seed: int, shard_size: int
+    folder: Path,
+    training: dict[str, IdxSplit],
+    chosen: dict[str, Int64Array],
+    seed: int,
+    shard_size: int,
+    journal: Journal,
+    workers: int,
 ) -> None:
     sources = tuple(training)
     codes = np.repeat(np.arange(len(sources), dtype=np.int32), [len(chosen[name]) for name in sources])
     places = np.concatenate([chosen[name] for name in sources])
     turn = permutation(seed, "order of the store", 0, len(codes))
     codes, places = codes[turn], places[turn]
-    samples = (
-        [(f"{_key(sources[code], 'train', place)}.png", encode_png(training[sources[code]].images[place]))]
-        for code, place in watched(list(zip(codes, places)))
-    )
-    write_shards(folder, samples, shard_size=shard_size)
-    made, _ = index.build(shard_set.resolve(folder))
-    index_file.save(made, index_file.beside(folder))
-    domains.save(made, domains.Domains(sources, codes), folder / domains.FILE_NAME)
+
+    def load(numbers: range) -> Pictures:
+        held = [(sources[codes[number]], int(places[number])) for number in numbers]
+        return Pictures(
+            [_key(name, "train", at) for name, at in held], [training[name].images[at] for name, at in held]
+        )
+
+    write_made(folder, "store/", Maker(len(codes), load, as_png), shard_size, journal, workers)
+    made, _ = index.build(shard_set.resolve(folder / "store"))
+    index_file.save(made, index_file.beside(folder / "store"))
+    domains.save(made, domains.Domains(sources, codes), folder / "store" / domains.FILE_NAME)
 
 
-def _labelled(name: str, origin: str, source: IdxSplit, places: Int64Array) -> Iterator[Sample]:
-    for place in watched(places.tolist()):
-        key = _key(name, origin, place)
-        yield [(f"{key}.png", encode_png(source.images[place])), (f"{key}.cls", b"%d" % source.labels[place])]
+def _labelled(name: str, origin: str, source: IdxSplit, places: Int64Array) -> Maker[Pictures]:
+    def load(numbers: range) -> Pictures:
+        chosen = places[numbers.start : numbers.stop]
+        keys = [_key(name, origin, place) for place in chosen.tolist()]
+        return Pictures(keys, source.images[chosen], source.labels[chosen].astype(np.int64))
+
+    return Maker(len(places), load, as_png)
 
 
 def _key(name: str, split: str, place: int) -> str:

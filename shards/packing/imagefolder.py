@@ -19,10 +19,10 @@ from shards.packing.checks import FETCHED, Places, readable
 from shards.packing.class_splits import Split, check_split, split_by_class, split_by_group
 from shards.packing.entry import Entry
 from shards.packing.groups import Groups, groups_of, save_groups, spread_notes
-from shards.packing.journal import resumed_folder
+from shards.packing.journal import resumed_folder, stamp
 from shards.packing.label_table import by_table
 from shards.packing.labels import Labelled, by_folders, refuse_split
-from shards.packing.listing import Listing, identity, is_image, list_folder, stamp, with_others
+from shards.packing.listing import Listing, identity, is_image, list_folder, with_others
 from shards.packing.paths_table import list_table
 from shards.packing.report import PackReport
 from shards.packing.target import SPLITS, check_class_names, write_classes

@@ -6,10 +6,11 @@ The journal is a line of JSON a step; a last line that a kill cut is none.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -19,6 +20,8 @@ from shards.io.atomic import empty_folder, named_in_errors, partial_folder
 from shards.io.json_files import parse_json
 
 FILE_NAME = ".journal.jsonl"
+#: Of what decides the bytes that are written besides the input: what another version has begun is begun anew.
+VERSION = 1
 
 
 class Journal:
@@ -114,3 +117,18 @@ def _holds_work(place: Path) -> bool:
     with open(place, "r+b", buffering=0) as file:
         journal = Journal(file)
     return bool(journal.lines("written") or journal.lines("fetched"))
+
+
+def identity_of(files: Iterable[Path], *options: object) -> str:
+    """sha256 of all that decides what is written: names, sizes and times of the files that are read, and options."""
+    stamps = [[os.path.abspath(file), stamp(str(file))] for file in files]
+    return hashlib.sha256(json.dumps([VERSION, stamps, options]).encode()).hexdigest()
+
+
+def stamp(path: str) -> tuple[int, int] | None:
+    """Size and time of a file; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # no name of a file
+        return None
+    return found.st_size, found.st_mtime_ns

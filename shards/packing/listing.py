@@ -21,12 +21,11 @@ from shards.io.folders import PassedOver, suffix_of, walk_folder
 from shards.member_names import IMAGE_SUFFIXES
 from shards.packing.captions import captions_of, is_captions
 from shards.packing.entry import Entry
+from shards.packing.journal import VERSION, stamp
 from shards.packing.keys import keys_of, renamed
 
 #: Suffixes of files that go along with the image they are named after.
 SIDE_SUFFIXES = frozenset((*SIDECARS, "xml", "npy"))
-#: Of what decides the bytes that are written besides the input: what another version has begun is begun anew.
-VERSION = 1
 #: Folders that systems leave beside pictures: what a Mac's archiver adds, thumbnails of a Synology, Windows' bin.
 FOREIGN_FOLDERS = frozenset(("__MACOSX", "@eaDir", "$RECYCLE.BIN"))
 
@@ -121,12 +120,3 @@ def identity(listing: Listing, *options: object) -> str:
         stamps = [None if remote.is_url(file) else stamp(os.path.join(listing.root, file)) for file in files]
         digest.update(json.dumps([entry.key, files, stamps, [body.hex() for _, body in entry.told]]).encode())
     return digest.hexdigest()
-
-
-def stamp(path: str) -> tuple[int, int] | None:
-    """Size and time of a file; None where there is none."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # no name of a file
-        return None
-    return found.st_size, found.st_mtime_ns

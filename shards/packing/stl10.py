@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +10,15 @@ import numpy as np
 
 from shards.arrays import Int64Array, UInt8Array
 from shards.errors import Misuse, ShardError
-from shards.io.atomic import atomic_folder
 from shards.io.folders import PassedOver, walk_folder
-from shards.io.images import encode_png
-from shards.io.parallel import watched
 from shards.io.regular_files import read_regular
 from shards.packing.imagefolder import check_paths
+from shards.packing.journal import identity_of, resumed_folder
+from shards.packing.made import Maker, write_made
+from shards.packing.pictures import Pictures, as_png
 from shards.packing.splits import split_train_val
-from shards.packing.target import shuffled, write_target
-from shards.tar.writer import SHARD_SIZE, Sample, write_shards
+from shards.packing.target import shuffled, write_classes
+from shards.tar.writer import SHARD_SIZE
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,22 @@ class Stl10Report:
 
 
 def pack_stl10(
-    folder: Path, out: Path, *, fold: int | None = None, seed: int = 0, shard_size: int = SHARD_SIZE
+    folder: Path,
+    out: Path,
+    *,
+    fold: int | None = None,
+    seed: int = 0,
+    shard_size: int = SHARD_SIZE,
+    workers: int = 1,
 ) -> Stl10Report:
-    """Pack the binary files of ``folder`` as ``out``/store and ``out``/target, atomically.
+    """Pack the binary files of ``folder`` as ``out``/store and ``out``/target; ``out`` appears whole.
 
     Train and val are stratified halves of the labelled train images, by ``seed``; test is STL-10's. A key is the part
     and the image's position in it: ``unlabeled/000017``. Without unlabeled_X.bin there is no store.
 
     Args:
         fold: use only this one of the predefined folds of train, from 0; test stays whole.
+        workers: processes that encode; the shards are the same whatever their number.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``folder``; no such folder or fold.
@@ -71,30 +77,36 @@ def pack_stl10(
     rows = dict(zip(("train", "val"), (chosen[half] for half in split_train_val(train.labels[chosen], None, seed))))
     if not all(map(len, rows.values())):
         raise ShardError("too few images for train and val", shard=str(source), expected="2 or more", found=len(chosen))
-    splits = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
-    splits["test"] = _labelled("test", test, shuffled(np.arange(len(test.labels)), "test", seed))
-    with atomic_folder(out) as place:
-        if unlabelled is not None:
-            write_shards(place / "store", _unlabelled(unlabelled), shard_size=shard_size)
-        counts = write_target(place / "target", splits, classes, shard_size=shard_size)
+    held = {name: _labelled("train", train, shuffled(rows[name], name, seed)) for name in rows}
+    held["test"] = _labelled("test", test, shuffled(np.arange(len(test.labels)), "test", seed))
+    sets = {} if unlabelled is None else {"store/": _unlabelled(unlabelled)}
+    sets |= {f"target/{name}/": maker for name, maker in held.items()}
+    asked = identity_of([source / name for name in sorted(_FILES)], fold, seed, shard_size)
+    with resumed_folder(out, asked) as (place, journal):
+        for name, maker in sets.items():
+            write_made(place, name, maker, shard_size, journal, workers)
+        write_classes(place / "target", classes)
+    counts = {name: maker.count for name, maker in held.items()}
     notes = [f"{source}: has no unlabeled_X.bin, so there is no store"] if unlabelled is None else []
     passed_over = other_files(source).text()
     notes += [f"{source}: passed over {passed_over}"] if passed_over else []
     return Stl10Report(0 if unlabelled is None else len(unlabelled), counts, classes, tuple(notes))
 
 
-def _unlabelled(planes: UInt8Array) -> Iterator[Sample]:
-    for row in watched(range(len(planes))):
-        yield [(f"unlabeled/{row:06d}.png", encode_png(pixels(planes[row])))]
+def _unlabelled(planes: UInt8Array) -> Maker[Pictures]:
+    def load(rows: range) -> Pictures:
+        return Pictures([f"unlabeled/{row:06d}" for row in rows], pixels(planes[rows.start : rows.stop]))
+
+    return Maker(len(planes), load, as_png)
 
 
-def _labelled(part: str, images: LabelledPart, rows: Int64Array) -> Iterator[Sample]:
-    for row in watched(rows.tolist()):
-        key = f"{part}/{row:06d}"
-        yield [
-            (f"{key}.png", encode_png(pixels(images.planes[row]))),
-            (f"{key}.cls", b"%d" % images.labels[row]),
-        ]
+def _labelled(part: str, images: LabelledPart, rows: Int64Array) -> Maker[Pictures]:
+    def load(numbers: range) -> Pictures:
+        chosen = rows[numbers.start : numbers.stop]
+        keys = [f"{part}/{row:06d}" for row in chosen.tolist()]
+        return Pictures(keys, pixels(images.planes[chosen]), images.labels[chosen])
+
+    return Maker(len(rows), load, as_png)
 
 
 SIDE = 96
@@ -139,8 +151,8 @@ def other_files(folder: Path) -> PassedOver:
 
 
 def pixels(planes: UInt8Array) -> UInt8Array:
-    """Shape (3, 96, 96) as stored -> (96, 96, 3): rows, columns, RGB."""
-    return np.ascontiguousarray(planes.transpose(2, 1, 0))
+    """Shape (..., 3, 96, 96) as stored -> (..., 96, 96, 3): rows, columns, RGB."""
+    return np.ascontiguousarray(planes.swapaxes(-3, -1))
 
 
 def read_labelled(folder: Path, part: str) -> LabelledPart:

@@ -1,29 +1,17 @@
-"""Writes a labelled target: a folder with a shard set for each of train, val and test, and ``classes.txt``."""
+"""What a labelled target has: a shard set for each of train, val and test, in a random order, and ``classes.txt``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 
 from shards.arrays import Int64Array
 from shards.errors import ShardError
 from shards.io.atomic import write_bytes
 from shards.shuffle import permutation
-from shards.tar.writer import Sample, write_shards
 
 SPLITS = ("train", "val", "test")
 CLASSES = "classes.txt"
-
-
-def write_target(
-    folder: Path, splits: Mapping[str, Iterable[Sample]], classes: Sequence[str], *, shard_size: int
-) -> dict[str, int]:
-    """Write the splits to ``folder``/train, /val and /test, and ``classes.txt``; returns the samples of each split."""
-    check_class_names(classes, str(folder))
-    counts = {name: write_counted(folder / name, samples, shard_size) for name, samples in splits.items()}
-    write_classes(folder, classes)
-    return counts
 
 
 def write_classes(folder: Path, classes: Sequence[str]) -> None:
@@ -54,11 +42,3 @@ def check_class_names(classes: Sequence[str], place: str) -> None:
 def shuffled(rows: Int64Array, split: str, seed: int) -> Int64Array:
     """The rows of a split in a random order by ``seed``, so that neighbours are not of one class."""
     return rows[permutation(seed, "order of split", SPLITS.index(split), len(rows))]
-
-
-def write_counted(folder: Path, samples: Iterable[Sample], shard_size: int) -> int:
-    """Write a shard set; returns its number of samples."""
-    numbers = count()
-    # zip asks for a number only after it got a sample, so the next number is how many there were.
-    write_shards(folder, (sample for sample, _ in zip(samples, numbers)), shard_size=shard_size)
-    return next(numbers)

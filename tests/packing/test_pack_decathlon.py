@@ -23,7 +23,8 @@ from curate.cli import curate as command
 from curate.experiments.tables import protocols
 from shards.errors import Misuse, ShardError
 from shards.indexing import domains
-from shards.packing.decathlon.pack import keys_of, pack_decathlon
+from shards.packing.decathlon.pack import pack_decathlon
+from shards.packing.decathlon.samples import keys_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "decathlon-1.0"
 

@@ -6,37 +6,35 @@ original ids (``.json``), so that results can be handed in. Everything is read a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from shards.arrays import Int64Array
+from shards.arrays import BoolArray, Int64Array
 from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.indexing import domains, index
 from shards.indexing.domains import Domains
 from shards.io import shard_set
-from shards.io.atomic import atomic_folder
-from shards.io.images import ImageError, decode
 from shards.io.json_files import write_json
-from shards.io.parallel import watched
 from shards.member_names import split_name
 from shards.packing.decathlon import annotations as decathlon
 from shards.packing.decathlon import grouped
 from shards.packing.decathlon.annotations import AnnotatedSplit
 from shards.packing.decathlon.images import images_path, open_images, unannotated
+from shards.packing.decathlon.samples import Rows, keys_of, maker_of
 from shards.packing.groups import save_groups
 from shards.packing.imagefolder import check_paths
+from shards.packing.journal import Journal, identity_of, resumed_folder, stamp
+from shards.packing.made import write_made
 from shards.packing.splits import split_train_val
-from shards.packing.target import shuffled, write_counted, write_target
-from shards.tar.writer import SHARD_SIZE, Sample
+from shards.packing.target import check_class_names, shuffled, write_classes
+from shards.tar.writer import SHARD_SIZE
 
 SOURCE = "imagenet12"
 
@@ -104,8 +102,9 @@ def pack_decathlon(
     seed: int = 0,
     shard_size: int = SHARD_SIZE,
     groups: Path | None = None,
+    workers: int = 1,
 ) -> DecathlonReport:
-    """Pack ``out``/store and ``out``/targets/<domain>, atomically.
+    """Pack ``out``/store and ``out``/targets/<domain>; ``out`` appears whole, a kill loses little.
 
     Train and val of a target are halves of the domain's train split; its test is the whole val split.
 
@@ -119,6 +118,7 @@ def pack_decathlon(
         groups: a file that tells what belongs together (`grouped.read`): a target of which it joins images is split
             anew, train and val together, into parts of the same sizes in which no group stands on two sides, nor in a
             target and in the store. None for the prescribed splits.
+        workers: processes that decode; the shards are the same whatever their number.
 
     Raises:
         Misuse: ``out`` holds files or overlaps ``root``; an unknown domain, or one that is source and target.
@@ -132,13 +132,20 @@ def pack_decathlon(
         told = grouped.read(groups)
         planned = {name: _regrouped(target, told, seed, findings) for name, target in planned.items()}
     stored = _stored(root, source, mix, planned)
-    with atomic_folder(out) as folder:
-        counts = _write_store(root, folder / "store", stored, findings, shard_size)
-        splits = {
-            name: _write_target(root, folder / "targets" / name, target, findings, seed, shard_size)
-            for name, target in planned.items()
-        }
     splits_read = [split for split, _ in stored] + [one for each in planned.values() for one in (each.train, each.val)]
+    options = (
+        chosen,
+        source,
+        mix,
+        [labelled(name) for name in chosen],
+        seed,
+        shard_size,
+        groups and stamp(str(groups)),
+    )
+    with resumed_folder(out, identity_of(_files_of(root, splits_read), *options)) as (folder, journal):
+        writer = Writer(root, folder, findings, shard_size, journal, workers)
+        counts = _write_store(writer, stored)
+        splits = {name: _write_target(writer, f"targets/{name}/", target, seed) for name, target in planned.items()}
     notes = (*findings.notes, *_size_notes(findings), *_unnamed_notes(root, splits_read))
     return DecathlonReport(counts, splits, tuple(findings.faults), notes)
 
@@ -193,9 +200,7 @@ def _regrouped(target: Target, told: Mapping[str, str], seed: int, findings: Fin
     return Target(whole, whole, rows, sides["unused"], groups)
 
 
-def _stored(
-    root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]
-) -> list[tuple[AnnotatedSplit, Int64Array]]:
+def _stored(root: Path, source: str, mix: Sequence[str], targets: dict[str, Target]) -> list[Rows]:
     """The images of the store: all of the source's, and of mixed domains those that no target uses."""
     stored = []
     for name in dict.fromkeys((source, *mix)):
@@ -233,9 +238,11 @@ def _unnamed_notes(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[str
 
 
 def _check(root: Path, split: AnnotatedSplit) -> None:
-    """Refuse in advance what would stop the packing half way or lose images: missing files, repeated or hidden keys."""
+    """Refuse in advance what would stop the packing half way or lose images: missing files, repeated or hidden keys,
+    names of categories that are not one line."""
     with open_images(root, split):
         pass
+    check_class_names([category.name for category in split.categories], split.source)
     if split_name(f"{split.domain}/x.jpg") is None:
         expected, todo = "no __name__, whose files readers pass over", "rename it in data/ and annotations/"
         raise ShardError("the name of a domain", shard=split.source, expected=expected, found=split.domain, todo=todo)
@@ -245,91 +252,86 @@ def _check(root: Path, split: AnnotatedSplit) -> None:
         raise ShardError("two images have one key", shard=split.source, key=counts.field("values")[place].as_py())
 
 
-def keys_of(files: pa.StringArray) -> pa.StringArray:
-    """Paths from the root -> keys: no ``data/``, no extension, no other dot in the file's name.
+def _files_of(root: Path, splits: Sequence[AnnotatedSplit]) -> Iterator[Path]:
+    """All that is read: annotations, and images or tars of them."""
+    yield from sorted((root / "annotations").glob("*.json"))
+    for split in splits:
+        place = images_path(root, split.domain)
+        if place is not None and not place.is_dir():
+            yield place
+        else:
+            yield from (root / file for file in split.files.to_pylist())
 
-    >>> keys_of(pa.array(["data/dtd/train/0001/a.1.jpg"])).to_pylist()
-    ['dtd/train/0001/a_1']
+
+@dataclass(frozen=True)
+class Writer:
+    """Where images are packed to, and how.
+
+    Args:
+        root: of the annotations and images.
+        folder: is being packed.
+        findings: gets what is found of the images.
+        shard_size: bytes.
+        journal: of the folder.
+        workers: processes that decode.
     """
-    parts = pc.extract_regex(files, r"^data/(?P<folder>.*/)(?P<stem>[^/]*)\.[^/.]*$")
-    stem = pc.replace_substring(pc.struct_field(parts, "stem"), ".", "_")
-    return pc.binary_join_element_wise(pc.struct_field(parts, "folder"), stem, "")
+
+    root: Path
+    folder: Path
+    findings: Findings
+    shard_size: int
+    journal: Journal
+    workers: int
+
+    def write(self, place: str, parts: Sequence[Rows], labelled: bool) -> list[BoolArray]:
+        """Write a shard set of images that decode; shape (n,), bool, of each part: which of its rows these are."""
+        with ExitStack() as opened:
+            readers = [opened.enter_context(open_images(self.root, split)) for split, _ in parts]
+            maker = maker_of(parts, readers, labelled)
+            said = write_made(self.folder, place, maker, self.shard_size, self.journal, self.workers)
+        there = np.ones(maker.count, np.bool_)
+        for number, what in said:
+            if "fault" in what:
+                there[number] = False
+                self.findings.faults.append(Fault(**what["fault"]))
+            else:
+                self.findings.other_sizes.append(what["size"])
+        return np.split(there, np.cumsum([len(rows) for _, rows in parts])[:-1])
 
 
-def _write_store(
-    root: Path, folder: Path, stored: list[tuple[AnnotatedSplit, Int64Array]], findings: Findings, shard_size: int
-) -> dict[str, int]:
-    counts = {split.domain: 0 for split, _ in stored}
-
-    def samples() -> Iterator[Sample]:
-        for split, rows in stored:
-            for _, image in _images(root, split, rows, findings):
-                counts[split.domain] += 1
-                yield [image]
-
-    if not write_counted(folder, samples(), shard_size):
+def _write_store(writer: Writer, stored: Sequence[Rows]) -> dict[str, int]:
+    there = writer.write("store/", stored, labelled=False)
+    counts = {split.domain: int(held.sum()) for (split, _), held in zip(stored, there, strict=True)}
+    if not sum(counts.values()):
         raise ShardError("no readable image for the store", shard=stored[0][0].source)
     for split, _ in stored:
         if not counts[split.domain]:
             todo = "get its images again, or leave it out of --mix"
             raise ShardError(f"no readable image of {split.domain} for the store", shard=split.source, todo=todo)
     codes = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
-    written = index.build(shard_set.resolve(folder))[0]
-    domains.save(written, Domains(tuple(counts), codes), folder / domains.FILE_NAME)
+    folder = writer.folder / "store"
+    domains.save(index.build(shard_set.resolve(folder))[0], Domains(tuple(counts), codes), folder / domains.FILE_NAME)
     return counts
 
 
-def _write_target(
-    root: Path, folder: Path, target: Target, findings: Findings, seed: int, shard_size: int
-) -> dict[str, int]:
+def _write_target(writer: Writer, place: str, target: Target, seed: int) -> dict[str, int]:
     sources = {"train": target.train, "val": target.train, "test": target.val}
-    splits = {
-        name: _labelled(root, sources[name], shuffled(rows, name, seed), findings) for name, rows in target.rows.items()
-    }
-    categories = target.train.categories
-    counts = write_target(folder, splits, [category.name for category in categories], shard_size=shard_size)
-    for name in ("train", "val"):
-        if not counts[name]:
-            found = f"none of {len(target.rows[name])}"
+    counts = {}
+    for name, rows in target.rows.items():
+        (there,) = writer.write(f"{place}{name}/", [(sources[name], shuffled(rows, name, seed))], labelled=True)
+        counts[name] = int(there.sum())
+        if name != "test" and not counts[name]:
+            found = f"none of {len(rows)}"
             expected = "an image that decodes"
             todo = "get its images again, or leave it out with --domains"
             raise ShardError(f"{name} is empty", shard=sources[name].source, expected=expected, found=found, todo=todo)
+    categories, folder = target.train.categories, writer.folder / place
+    write_classes(folder, [category.name for category in categories])
     write_json(folder / "categories.json", [category._asdict() for category in categories])
     if target.groups is not None:
         named = list(zip(keys_of(target.train.files).to_pylist(), target.groups.values(), strict=True))
         save_groups(folder, {name: [named[row] for row in rows] for name, rows in target.rows.items()})
     return counts
-
-
-def _labelled(root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Findings) -> Iterator[Sample]:
-    for row, (name, data) in _images(root, split, rows, findings):
-        key, label = name.rpartition(".")[0], int(split.labels[row])
-        ids = {"image_id": int(split.ids[row]), "category_id": split.categories[label].id}
-        yield [(name, data), (f"{key}.cls", b"%d" % label), (f"{key}.json", json.dumps(ids).encode())]
-
-
-def _images(
-    root: Path, split: AnnotatedSplit, rows: Int64Array, findings: Findings
-) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Row, member name and bytes of every image that decodes; the others are reported in ``findings``."""
-    keys = keys_of(split.files)
-    with open_images(root, split) as body:
-        for row in watched(rows.tolist()):
-            file = split.files[row].as_py()
-            data = body(row)
-            if _is_readable(data, file, split.sizes[row].tolist(), findings):
-                yield row, (f"{keys[row].as_py()}.{file.rpartition('.')[2]}", data)
-
-
-def _is_readable(data: bytes, file: str, size: list[int], findings: Findings) -> bool:
-    try:
-        picture = decode(data)
-    except ImageError as error:
-        findings.faults.append(Fault(error.kind, file, None, None, error.detail))
-        return False
-    if sorted(picture.size) != sorted(size):  # which is which depends on how the annotator's reader turned it
-        findings.other_sizes.append(f"{file}: {picture.size[0]} x {picture.size[1]}, annotated {size[0]} x {size[1]}")
-    return True
 
 
 def _size_notes(findings: Findings) -> list[str]:
