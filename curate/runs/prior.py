@@ -137,8 +137,8 @@ def few_left(config: ResolvedConfig, left: int) -> str:
         return ""
     many = f"{steps} step{'s' * (steps > 1)} an epoch"
     return (
-        f"{left:,} images are left to weigh, {many}: too few to learn much from, so what is kept is mostly what the prior "
-        "keeps; `--prior uniform` in a new --out weighs the whole store"
+        f"{left:,} images are left to weigh, {many}: too few to learn much from, so what is kept is mostly what the "
+        "prior keeps; `--prior uniform` in a new --out weighs the whole store"
     )
 
 

@@ -43,8 +43,11 @@ def stored(picture: np.ndarray[Any, Any]) -> bytes:
 
 @pytest.fixture
 def binaries(tmp_path: Path) -> Path:
+    return make_binaries(tmp_path / "stl10_binary")
+
+
+def make_binaries(folder: Path) -> Path:
     """Twelve train images of three classes, six test images, five without labels, two folds."""
-    folder = tmp_path / "stl10_binary"
     folder.mkdir()
     for part, first, count in (("train", 0, TRAIN), ("test", 100, TEST), ("unlabeled", 200, UNLABELLED)):
         (folder / f"{part}_X.bin").write_bytes(b"".join(stored(upright(first + row)) for row in range(count)))
