@@ -49,6 +49,10 @@ class Journal:
             if self._file.write(data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def void(self) -> None:
+        """What was done is of no use to a later attempt: the error that comes now is of the input."""
+        self.say({"void": True})
+
 
 def _whole_lines(file: FileIO) -> list[dict[str, Any]]:
     """The lines up to the first that is none; the file ends there then."""
@@ -116,7 +120,7 @@ def _holds_work(place: Path) -> bool:
         return False
     with open(place, "r+b", buffering=0) as file:
         journal = Journal(file)
-    return bool(journal.lines("written") or journal.lines("fetched"))
+    return not journal.lines("void") and bool(journal.lines("written") or journal.lines("fetched"))
 
 
 def identity_of(files: Iterable[Path], *options: object) -> str:

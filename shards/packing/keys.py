@@ -37,12 +37,12 @@ def plain_key(path: str) -> str:
 def readable_key(key: str) -> str:
     r"""``key``, or the nearest that readers give back: no ``__x__`` at the beginning, no folder of a dot and a newline.
 
-    >>> readable_key("__m__/y"), readable_key("v1.0\nx/y"), readable_key("a/__m__/y")
-    ('_m__/y', 'v1.0_x/y', 'a/__m__/y')
+    >>> readable_key("__m__/y"), readable_key("v1.0\nx/y"), readable_key("a/__m__/y"), readable_key("_\n__/./y")
+    ('_m__/y', 'v1.0_x/y', 'a/__m__/y', '_/./y')
     """
     if split_name(f"{key}.x") == (key, "x"):
         return key
-    return re.sub("^__+", "_", key).replace("\n", "_")
+    return re.sub("^__+", "_", key.replace("\n", "_"))
 
 
 def renamed(keys: dict[str, str]) -> dict[str, str]:

@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
     assert {fault.shard: fault.kind for fault in report.faults} == {
         "empty.png": "empty-member",
         "page.jpg": "not-an-image",
-        "gone.png": "not-an-image",
+        "gone.png": "missing-image",
         "cut.png": "truncated-image",
     }
     assert "gone.png: cannot be read (No such file or directory)" in {fault.detail for fault in report.faults}

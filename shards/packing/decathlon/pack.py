@@ -303,9 +303,11 @@ def _write_store(writer: Writer, stored: Sequence[Rows]) -> dict[str, int]:
     there = writer.write("store/", stored, labelled=False)
     counts = {split.domain: int(held.sum()) for (split, _), held in zip(stored, there, strict=True)}
     if not sum(counts.values()):
+        writer.journal.void()
         raise ShardError("no readable image for the store", shard=stored[0][0].source)
     for split, _ in stored:
         if not counts[split.domain]:
+            writer.journal.void()
             todo = "get its images again, or leave it out of --mix"
             raise ShardError(f"no readable image of {split.domain} for the store", shard=split.source, todo=todo)
     codes = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
@@ -321,6 +323,7 @@ def _write_target(writer: Writer, place: str, target: Target, seed: int) -> dict
         (there,) = writer.write(f"{place}{name}/", [(sources[name], shuffled(rows, name, seed))], labelled=True)
         counts[name] = int(there.sum())
         if name != "test" and not counts[name]:
+            writer.journal.void()
             found = f"none of {len(rows)}"
             expected = "an image that decodes"
             todo = "get its images again, or leave it out with --domains"
