@@ -155,7 +155,8 @@ def saving(one: Pass, batches: Iterator[Pixels], stop: Stop, progress: Progress)
             clock, saved = time.monotonic(), one.done
             if stop.number and written:
                 _stop(one, stop, progress)
-        stop.obey()
+        if stop.number:
+            stop.obey()
 
 
 def _stop(one: Pass, stop: Stop, progress: Progress) -> None:

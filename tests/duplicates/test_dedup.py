@@ -181,7 +181,7 @@ def test_damaged_and_foreign_hashes_are_refused(store: Path, tmp_path: Path) -> 
 def test_damaged_hashes_are_made_again(store: Path, tmp_path: Path, monkeypatch) -> None:
     """Whatever is wrong with a part; where nothing may be written, the line says what to remove."""
     index = shards.open_index(store)
-    folder = hash_files.made(index, tmp_path / "held", 1, NullProgress())
+    folder = hash_files.made(index, hash_files.folder_in(tmp_path, index), 1, NullProgress())
     first, second, third = sorted(folder.glob("*.parquet"))[:3]
     whole = {path: path.read_bytes() for path in (first, second, third)}
 

@@ -269,7 +269,7 @@ def test_a_prior_that_keeps_nothing_is_refused(data, done, tmp_path):
     small = with_values("mean", [0.01] * N)
     path = broken_file(tmp_path / "none.parquet", done, lambda table: small(table.drop_columns(["a", "b"])))
     with pytest.raises(NothingLeft, match=r"--prior .* keeps 0 of 301 images, training needs 2; give --prior uniform"):
-        go(data, tmp_path / "run", prior=path)
+        go(data, tmp_path / "run", prior=path, nets=3)
     assert not (tmp_path / "run" / "manifests").exists()
 
 
