@@ -1,7 +1,7 @@
 """What is told to people while something runs: on stderr, and in a log file where one is asked for.
 
 Four kinds of lines, by the levels of `logging`: errors and warnings; notes; progress, once in a while; details. A
-terminal has bars in place of lines of progress.
+terminal has bars in place of lines of progress. A path in the local copy of what is behind a URL is told as the URL.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from curate.errors import CurateError
+from shards.io.mirror.copy import in_urls
 
 LOGGER = logging.getLogger("curate.console")
 #: The level of a line of progress: below a note, above a detail.
@@ -89,17 +90,17 @@ def set_up(*, quiet: bool = False, verbose: bool = False, log_file: Path | None 
 
 def error(text: str) -> None:
     """A line on what failed."""
-    LOGGER.error("%s", text)
+    LOGGER.error("%s", in_urls(text))
 
 
 def warning(text: str) -> None:
     """A line that is told even to those who asked for quiet."""
-    LOGGER.warning("%s", text)
+    LOGGER.warning("%s", in_urls(text))
 
 
 def note(text: str) -> None:
     """A line worth knowing."""
-    LOGGER.info("%s", text)
+    LOGGER.info("%s", in_urls(text))
 
 
 def progress(text: str) -> None:

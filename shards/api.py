@@ -22,6 +22,7 @@ from shards.indexing import index_file
 from shards.indexing.index import Index, Report
 from shards.io import remote, shard_set
 from shards.io.json_files import write_json
+from shards.io.mirror.place import filled, local
 from shards.rewriting import exports
 from shards.rewriting import rewrite as rewriting
 from shards.rewriting import verify as verifying
@@ -216,7 +217,8 @@ def export(
 
     >>> export("run/curated", dali=True)        # doctest: +SKIP
     """
-    return exports.export_for(Path(folder), dali=dali, datacomp=datacomp, metadata_of=metadata_of, further=further)
+    with filled(folder, without="" if dali or datacomp else "*.tar") as at:
+        return exports.export_for(at, dali=dali, datacomp=datacomp, metadata_of=metadata_of, further=further)
 
 
 def pack_imagefolder(
@@ -410,7 +412,7 @@ def table_of(manifest: pa.Table | ArrowStream | PathLike) -> pa.Table:
     if isinstance(manifest, pa.Table):
         return manifest
     if isinstance(manifest, str | os.PathLike):
-        return read_manifest(Path(manifest))
+        return read_manifest(local(manifest))
     if hasattr(manifest, "__arrow_c_stream__"):
         return pa.table(manifest)
     raise Misuse("is no manifest", expected="an Arrow table, a frame or a Parquet file", found=type(manifest).__name__)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from object_server import KEYS, ObjectServer, serving_objects, standing_between
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -23,3 +25,24 @@ def _spread_at_once(request, monkeypatch):
     if request.path.name in SHARDS or request.path.parent.name in SHARDS:
         monkeypatch.setattr("shards.io.parallel.SERIAL_S", 0.0)
         monkeypatch.setattr("shards.io.parallel.ALONE_S", 0.0)
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory) -> Iterator[ObjectServer]:
+    """A real server of objects, with one before it that counts and fails, as `object_store` uses it."""
+    with serving_objects(tmp_path_factory.mktemp("objects")) as endpoint, standing_between(endpoint) as between:
+        yield ObjectServer(endpoint, between)
+
+
+@pytest.fixture
+def objects(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """The server, which the environment names, as it names a real one; what it was told and counted before is gone."""
+    from shards.io.storage import clients
+
+    for name, value in (KEYS | {"AWS_ENDPOINT_URL": object_server.between.endpoint}).items():
+        monkeypatch.setenv(name, value)
+    object_server.between.forget()
+    clients.configure({})
+    yield object_server
+    object_server.between.fault = lambda asked: None
+    clients.configure({})

@@ -41,6 +41,7 @@ NOT_RUN = {
     "README.md": ["sets up an environment of its own, which takes minutes"],
     "docs/formats/ledger.md": ["needs Spark, which no test installs"],
     "docs/index.md": ["installs packages, which takes minutes", "takes minutes"],
+    "docs/remote.md": ["needs a bucket"],
     "docs/terminal.md": ["changes the shell's own files"],
     "docs/your-own.md": ["needs a network"],
 }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from curate.api.paths import path_of
+from curate.api.paths import CURATED, path_of, place_of
 from curate.errors import CurateError
+from shards.io.mirror.place import child, filled, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +50,9 @@ def prune(
     """
     from curate.ledger import reprune
 
-    return reprune.judge_again(path_of(run), reprune.Choice(lam, rho, keep, by), Path(out) if out is not None else None)
+    choice = reprune.Choice(lam, rho, keep, by)
+    with nullcontext() if out is None else written(out) as manifest:
+        return reprune.judge_again(path_of(run), choice, manifest)
 
 
 def prune_grid(run: Run | PathLike) -> Grid:
@@ -111,13 +115,14 @@ def ledger_summary(run: Run | PathLike, *, by: Literal["epoch", "domain"] = "epo
     from curate.ledger import summary
     from curate.runs.provenance import read_run
 
-    read_run(path_of(run))
+    at = path_of(run)
+    read_run(at)
     if by == "epoch":
-        return summary.by_epoch(path_of(run))
+        return summary.by_epoch(at)
     from curate.runs.run_store import store_of
     from shards.indexing import domains
 
-    return summary.by_epoch_and_domain(path_of(run), domains.load(store_of(path_of(run))))
+    return summary.by_epoch_and_domain(at, domains.load(store_of(at)))
 
 
 def write_weights(run: Run | PathLike) -> Path:
@@ -131,8 +136,9 @@ def write_weights(run: Run | PathLike) -> Path:
     from curate.ledger.ledger import write_final
     from curate.runs.provenance import read_run
 
-    read_run(path_of(run))
-    return write_final(path_of(run))
+    with filled(place_of(run), without=CURATED) as folder:
+        read_run(folder)
+        return write_final(folder)
 
 
 def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike | None = None) -> Report:
@@ -152,6 +158,8 @@ def report(run: Run | PathLike, *, out: PathLike | None = None, target: PathLike
 
     >>> report("run").path        # doctest: +SKIP
     """
+    from curate.reporting.report import FILE_NAME
     from curate.reporting.report import report as write
 
-    return write(path_of(run), None if out is None else Path(out), None if target is None else os.fspath(target))
+    with written(child(place_of(run), FILE_NAME) if out is None else out) as page:
+        return write(path_of(run), page, None if target is None else os.fspath(target))

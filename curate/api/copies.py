@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from curate.api.paths import path_of
 from curate.errors import Misuse
+from shards.io.mirror.place import filled, local
 
 if TYPE_CHECKING:
     from curate.api.paths import PathLike
@@ -76,9 +77,10 @@ def dedup(
     weights = None if run is None else path_of(run) / "weights.parquet"
     choice = Choice(level, distance, keep, weights, against is None if within is None else within, soft)
     compared = None if against is None else os.fspath(against)
-    place = None if index is None else Path(index)
+    place = None if index is None else local(index)
     told = progress or NullProgress()
-    return deduplicate(os.fspath(store), compared, choice, Path(out), place, workers, told, features)
+    with filled(out) as folder:
+        return deduplicate(os.fspath(store), compared, choice, folder, place, workers, told, features)
 
 
 def audit(
@@ -115,6 +117,7 @@ def audit(
     from curate.duplicates.request import look_for_leaks
     from curate.progress import NullProgress
 
-    places = None if store is None else os.fspath(store), None if out is None else Path(out)
-    at = None if index is None else Path(index)
-    return look_for_leaks(os.fspath(target), *places, distance, drop, at, workers, progress or NullProgress())
+    held, at = None if store is None else os.fspath(store), None if index is None else local(index)
+    told = progress or NullProgress()
+    with nullcontext() if out is None else filled(out) as folder:
+        return look_for_leaks(os.fspath(target), held, folder, distance, drop, at, workers, told)

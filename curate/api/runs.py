@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curate.api.paths import CURATED
 from curate.config.defaults import paper as paper_mode
 from curate.config.defaults import usual
 from curate.config.schema import PAPER_PIXELS, RunConfig, from_options, read_options
 from curate.errors import Misuse
 from curate.runs.inputs import check_inputs
 from shards.errors import Error
+from shards.io.mirror.place import filled, local
 
 if TYPE_CHECKING:
     from curate.api.paths import PathLike
@@ -36,7 +38,7 @@ def run(
     Args:
         store: the shards that are curated; may stand in ``config``.
         target: what for; not needed by methods that look at none.
-        out: the run directory, new or of the same run.
+        out: the run directory, new or of the same run; a path, or a URL of an object store.
         config: a TOML or JSON file of options, or a run.json; what is given here wins over it.
         paper: the paper's constants, and none of our options.
         progress: called at every step and epoch, such as `curate.progress.Bar`; None for no output.
@@ -52,14 +54,15 @@ def run(
 
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
-    configuration = configured(store, target, config, paper, options, Path(out))
-    check_inputs(configuration)
-    from curate.runs.opened import Run as Opened
-    from curate.runs.run import run as start
-    from curate.runs.threads import computing
+    with filled(out, without=CURATED) as folder:
+        configuration = configured(store, target, config, paper, options, folder)
+        check_inputs(configuration)
+        from curate.runs.opened import Run as Opened
+        from curate.runs.run import run as start
+        from curate.runs.threads import computing
 
-    with computing(configuration.machine.threads, progress.note if progress else None, Path(out)):
-        return Opened(Path(out), start(configuration, Path(out), progress))
+        with computing(configuration.machine.threads, progress.note if progress else None, folder):
+            return Opened(folder, start(configuration, folder, progress))
 
 
 def dry_run(
@@ -78,13 +81,14 @@ def dry_run(
 
     >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
     """
-    configuration = configured(store, target, config, paper, options, Path(out))
-    check_inputs(configuration)
-    from curate.runs.dry_run import dry_run as estimate
-    from curate.runs.threads import computing
+    with filled(out, without=CURATED) as folder:
+        configuration = configured(store, target, config, paper, options, folder)
+        check_inputs(configuration)
+        from curate.runs.dry_run import dry_run as estimate
+        from curate.runs.threads import computing
 
-    with computing(configuration.machine.threads):
-        return estimate(configuration, Path(out))
+        with computing(configuration.machine.threads):
+            return estimate(configuration, folder)
 
 
 def configuration(
@@ -132,8 +136,9 @@ def pretrain(
     from curate.runs.pretrain import pretrain as train
     from curate.runs.threads import computing
 
-    with computing(options.get("threads"), progress.note if progress else None, Path(out)):
-        return Opened(Path(out), train(os.fspath(store), Path(out), options, steps, progress))
+    note = progress.note if progress else None
+    with filled(out) as folder, computing(options.get("threads"), note, folder):
+        return Opened(folder, train(os.fspath(store), folder, options, steps, progress))
 
 
 def configured(
@@ -153,7 +158,7 @@ def configured(
     """
     given = {name: value for name, value in options.items() if value is not None}
     given |= {name: os.fspath(path) for name, path in (("store", store), ("target", target)) if path is not None}
-    chosen = (read_options(Path(config)) if config is not None else {}) | given
+    chosen = (read_options(local(config)) if config is not None else {}) | given
     from_options(chosen)  # what is looked into here is of its type
     if paper:
         fixed = paper_mode(chosen.get("method", "bdw")) | PAPER_PIXELS

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from curate.api.paths import path_of
+from curate.api.paths import CURATED, path_of, place_of
+from shards.io.mirror.place import filled, local
 
 if TYPE_CHECKING:
     from curate.api.paths import PathLike
@@ -49,11 +51,17 @@ def evaluate(
     from curate.evaluation.score import score
     from curate.runs.threads import computing
 
-    with computing():
+    place = options.pop("out", None)
+    if protocol == "finetune" or place is not None:
+        places: AbstractContextManager[tuple[Path, Path | None]] = _read_and_filled(run, place, CURATED)
+    else:
+        places = nullcontext((path_of(run), None))
+    with places as (at, out), computing():
         if warn is not None:
-            for line in trained_on(path_of(run), os.fspath(target)):
+            for line in trained_on(at, os.fspath(target)):
                 warn(line)
-        return score(path_of(run), os.fspath(target), protocol, options, progress)
+        named = options if out is None else {**options, "out": out}
+        return score(at, os.fspath(target), protocol, named, progress)
 
 
 def compare_baselines(
@@ -92,14 +100,15 @@ def compare_baselines(
 
     scoring: dict[str, Any] = {name: options.pop(name) for name in (*LOGISTIC, "epoch") if name in options}
     refuse_idle("logistic", scoring)
-    named = list(taps) or ([scoring["tap"]] if "tap" in scoring else usual_taps(path_of(run)))
-    settings = ComparisonSettings(
-        tuple(sets),
-        protocol=Protocol(**{"standardise": True, "device": device, **scoring}),
-        readings=tuple(readings(named, labels_per_class)),
-        **options,
-    )
-    return against(path_of(run), os.fspath(target), settings, None if out is None else Path(out))
+    with _read_and_filled(run, out, "") as (at, folder):
+        named = list(taps) or ([scoring["tap"]] if "tap" in scoring else usual_taps(at))
+        settings = ComparisonSettings(
+            tuple(sets),
+            protocol=Protocol(**{"standardise": True, "device": device, **scoring}),
+            readings=tuple(readings(named, labels_per_class)),
+            **options,
+        )
+        return against(at, os.fspath(target), settings, folder)
 
 
 def compare(
@@ -128,4 +137,16 @@ def compare(
     from curate.stats.comparison import ComparisonOptions, compare_results
 
     options = ComparisonOptions(metric, "lowest" if lower_is_better else "highest", alpha)
-    return compare_results(Path(results), None if out is None else Path(out), options)
+    with nullcontext() if out is None else filled(out) as folder:
+        return compare_results(local(results), folder, options)
+
+
+@contextmanager
+def _read_and_filled(run: Run | PathLike, out: PathLike | None, without: str) -> Iterator[tuple[Path, Path | None]]:
+    """The run, and the folder that is filled: where none is named it is one in the run."""
+    if out is None:
+        with filled(place_of(run), without=without) as at:
+            yield at, None
+    else:
+        with filled(out) as folder:
+            yield local(place_of(run), without=without), folder

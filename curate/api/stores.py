@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curate.api.beliefs import manifest_of
 from curate.api.paths import path_of
 from curate.errors import Misuse
+from shards.io.mirror.place import child, filled, is_elsewhere, local, parent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +58,8 @@ def pack(
     from curate.experiments.packing import pack as by_name
 
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    return by_name(packer, [Path(one) for one in sources], Path(out), seed, shard_size, options)
+    with filled(out, without="*.tar") as folder:
+        return by_name(packer, [local(one) for one in sources], folder, seed, shard_size, options)
 
 
 def features(
@@ -79,7 +82,7 @@ def features(
         nets: networks of the untrained encoder, 1 to 3.
         calibrate: for a target: the store that the untrained networks are measured on.
         index: of the shards, where it is not in their folder.
-        out: folder; None for ``features`` beside the shards.
+        out: folder; None for ``features`` beside the shards, behind a URL, too.
 
     >>> features("store", encoder="untrained").images_per_second        # doctest: +SKIP
     """
@@ -89,16 +92,20 @@ def features(
     from curate.runs.features import Choice, features_of_photos
     from curate.runs.features import features as compute
     from curate.runs.threads import computing
+    from curate.selection.feature_files import FOLDER
     from shards import api as shards_api
 
     other = shards_api.open_index(calibrate) if calibrate is not None else None
     choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
-    folder = None if out is None else Path(out)
-    progress = progress or NullProgress()
-    with computing(None, progress.note):
-        if photos := photos_at(os.fspath(shards)):
+    progress, photos = progress or NullProgress(), photos_at(os.fspath(shards))
+    store = None if photos else shards_api.open_index(shards, index=index)
+    if out is None and store is not None and is_elsewhere(store.root):
+        out = child(store.root, FOLDER)
+    with nullcontext() if out is None else filled(out) as folder, computing(None, progress.note):
+        if photos:
             return features_of_photos(photos, choice, folder, machine, other)
-        return compute(shards_api.open_index(shards, index=index), choice, folder, machine, other, progress)
+        assert store is not None
+        return compute(store, choice, folder, machine, other, progress)
 
 
 def subset(
@@ -189,5 +196,7 @@ def export(
         raise Misuse("--run: only with --metadata; add it, or leave --run out")
     if not metadata:
         return shards.export(folder, dali=dali, datacomp=datacomp)
-    store, weights = store_and_weights(run_of(Path(folder)) if run is None else path_of(run))
+    if run is None:
+        run = run_of(path_of(parent(folder)) / "curated" if is_elsewhere(folder) else Path(folder))
+    store, weights = store_and_weights(path_of(run))
     return shards.export(folder, dali=dali, datacomp=datacomp, metadata_of=store, further=weights)

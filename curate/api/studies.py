@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from curate.api.paths import here
 from curate.config.schema import from_options
 from curate.errors import Misuse
 from curate.runs.inputs import check_inputs
@@ -64,7 +65,7 @@ def advise(
     from curate.experiments.advice.plans import Budget
 
     pilot = Pilot(tuple(pretexts), seeds, steps, seed, processes)
-    return find_out(asked, Path(out), pilot, Budget.parse(budget), progress)
+    return find_out(asked, here(out), pilot, Budget.parse(budget), progress)
 
 
 #: What the classifier of `advise` is told; its cut is its own.
@@ -90,7 +91,7 @@ def demo(
     """
     from curate.experiments.demo.demo import demo as show
 
-    return show(Path(out), pretext, seed)
+    return show(here(out), pretext, seed)
 
 
 def reproduce_pays(
@@ -120,7 +121,7 @@ def reproduce_pays(
     from curate.experiments.pays.study import pays
 
     some = {"targets": targets, "pretexts": pretexts, "selectors": selectors}
-    return pays(Path(data), Path(out), scale, **some, processes=processes)
+    return pays(Path(data), here(out), scale, **some, processes=processes)
 
 
 def reproduce_table1(
@@ -154,7 +155,7 @@ def reproduce_table1(
     """
     from curate.experiments.tables.table1 import table1
 
-    return table1(Path(data), Path(out), scale, sets, processes, seed, epochs, seeds)
+    return table1(Path(data), here(out), scale, sets, processes, seed, epochs, seeds)
 
 
 def reproduce_table2(
@@ -187,7 +188,7 @@ def reproduce_table2(
     """
     from curate.experiments.tables.table2 import table2
 
-    return table2(Path(data), Path(out), scale, domains, processes=processes, devices=devices, seed=seed)
+    return table2(Path(data), here(out), scale, domains, processes=processes, devices=devices, seed=seed)
 
 
 def reproduce_table3(
@@ -220,4 +221,4 @@ def reproduce_table3(
     """
     from curate.experiments.tables.table3 import table3
 
-    return table3(Path(data), Path(out), scale, domain, processes=processes, devices=devices, seed=seed)
+    return table3(Path(data), here(out), scale, domain, processes=processes, devices=devices, seed=seed)

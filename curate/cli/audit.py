@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from curate.cli.dedup import distance_option
-from curate.cli.options import OutPath, json_option, print_result, workers_option
+from curate.cli.options import OutPath, Place, json_option, print_result, workers_option
 
 
 @click.command()
-@click.option("--target", required=True, metavar="FOLDER", help="The target, with train/, val/ and test/.")
+@click.option("--target", required=True, metavar="FOLDER|URL", help="The target, with train/, val/ and test/.")
 @click.option("--store", metavar="SHARDS", help="The store; without it only the target's own splits are compared.")
-@click.option("--out", type=OutPath(path_type=Path, file_okay=False), help="Gets tables, and pictures side by side.")
+@click.option("--out", type=OutPath(file_okay=False), help="Gets tables, and pictures side by side.")
 @click.option("--drop", is_flag=True, help="Also write the manifest of the store without these images.")
 @click.option(
     "--fail-on",
@@ -22,17 +22,17 @@ from curate.cli.options import OutPath, json_option, print_result, workers_optio
     help="Exit with 1 where the store (without it: two splits) has a copy that is exact, or perceptual.",
 )
 @distance_option
-@click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
+@click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
 @workers_option
 @json_option
 def audit(
     target: str,
     store: str | None,
-    out: Path | None,
+    out: Path | str | None,
     distance: int,
     fail_on: str | None,
     drop: bool,
-    index: Path | None,
+    index: Path | str | None,
     workers: int | None,
     as_json: bool,
 ) -> None:

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import OutPath, json_option, print_result, talk
+from curate.cli.options import OutPath, Place, json_option, print_result, talk
 
 
 @click.command()
-@click.argument("results", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("results", type=Place(exists=True, dir_okay=False))
 @click.option("--metric", metavar="NAME", help="Column of the scores, where a file of domain, method, ... has several.")
 @click.option("--lower-is-better", is_flag=True, help="The lowest score is the best, as of losses and seconds.")
 @click.option(
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True, help="Level."
 )
-@click.option("--out", type=OutPath(path_type=Path), help="Folder for the diagram (PNG, SVG) and a markdown table.")
+@click.option("--out", type=OutPath(), help="Folder for the diagram (PNG, SVG) and a markdown table.")
 @json_option
 def compare(
-    results: Path, metric: str | None, lower_is_better: bool, alpha: float, out: Path | None, as_json: bool
+    results: Path | str, metric: str | None, lower_is_better: bool, alpha: float, out: Path | str | None, as_json: bool
 ) -> None:
     """Test whether methods differ over data sets: ranks, Friedman, Nemenyi, critical-difference diagram.
 

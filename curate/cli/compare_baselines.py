@@ -7,11 +7,20 @@ from pathlib import Path
 import click
 
 from curate.cli.evaluate import LABELS_HELP, TAP_HELP, counts_of, words_of
-from curate.cli.options import COUNT, EPOCHS, PROCESSES, OutPath, allow_pipe_option, json_option, print_result
+from curate.cli.options import (
+    COUNT,
+    EPOCHS,
+    PROCESSES,
+    OutPath,
+    allow_pipe_option,
+    json_option,
+    print_result,
+    run_argument,
+)
 
 
 @click.command("compare-baselines")
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@run_argument
 @click.option("--target", required=True, metavar="FOLDER", help="A labelled target with train/, val/ and test/.")
 @click.option(
     "--sets", default="raw,random", show_default=True, metavar="A,B", help="What to compare with: raw,random,nn,oracle."
@@ -24,12 +33,12 @@ from curate.cli.options import COUNT, EPOCHS, PROCESSES, OutPath, allow_pipe_opt
 @click.option("--draws", type=PROCESSES, default=5, show_default=True, help="Draws of few labels, averaged.")
 @click.option("--domain", help="Of oracle: the target's own domain in the store [default: as RUN was told].")
 @click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Trainings at a time.")
-@click.option("--out", type=OutPath(path_type=Path), help="Its folder [default: in RUN/evaluations].")
+@click.option("--out", type=OutPath(), help="Its folder [default: in RUN/evaluations].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @allow_pipe_option
 @json_option
 def compare_baselines(
-    run: Path,
+    run: Path | str,
     target: str,
     sets: str,
     seeds: int,
@@ -40,7 +49,7 @@ def compare_baselines(
     draws: int,
     domain: str | None,
     processes: int,
-    out: Path | None,
+    out: Path | str | None,
     device: str,
     allow_pipe: bool,
     as_json: bool,

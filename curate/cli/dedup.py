@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from curate.cli.options import json_option, out_option, print_result, workers_option
+from curate.cli.options import Place, json_option, out_option, print_result, workers_option
 
 distance_option = click.option(
     "--distance",
@@ -47,17 +47,17 @@ distance_option = click.option(
 )
 @click.option(
     "--run",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=Place(exists=True, file_okay=False),
     help="Whose weights, for --keep highest-weight.",
 )
 @click.option(
     "--encoder", help="Features of --level semantic; `curate features --help` lists them [default: untrained]."
 )
 @click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.04].")
-@click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
+@click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
 @workers_option
 @json_option
-def dedup(store: str, out: Path, as_json: bool, **options: Any) -> None:
+def dedup(store: str, out: Path | str, as_json: bool, **options: Any) -> None:
     """Find images that show the same, in one store or against another; keep one of each group.
 
     \b

@@ -19,6 +19,7 @@ from curate.cli.options import (
     json_option,
     print_result,
     remark,
+    run_argument,
     talk,
 )
 from curate.errors import Misuse
@@ -32,8 +33,8 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--target", required=True, metavar="FOLDER", help="A labelled target with train/, val/ and test/.")
+@run_argument
+@click.option("--target", required=True, metavar="FOLDER|URL", help="A labelled target with train/, val/ and test/.")
 @click.option(
     "--protocol",
     type=click.Choice(["logistic", "finetune"]),
@@ -62,9 +63,7 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 @click.option("--grid", type=click.Choice(["paper", "small"]), help="Fine-tuning: settings tried [default: small].")
 @click.option("--epochs", type=EPOCHS, help="Epochs of a fine-tuning setting, or against others.")
 @click.option("--halving", is_flag=True, default=None, help="Fine-tuning: drop half the settings, and half again.")
-@click.option(
-    "--out", type=OutPath(path_type=Path), help="Fine-tuning, against: its folder [default: in RUN/evaluations]."
-)
+@click.option("--out", type=OutPath(), help="Fine-tuning, against: its folder [default: in RUN/evaluations].")
 @click.option("--against", metavar="A,B", help="As `curate compare-baselines`: raw,random,nn,oracle.")
 @click.option("--seeds", type=PROCESSES, help="Against: trainings of each [default: 3].")
 @click.option("--domain", help="Against oracle: the target's own domain in the store [default: as RUN was told].")
@@ -73,7 +72,7 @@ _AGAINST = ("against", "seeds", "domain", "processes", "allow_pipe")
 @click.option("--seed", type=SEED, help="Fine-tuning: seed [default: 0].")
 @click.option("--device", default="auto", show_default=True, help="Device.")
 @json_option
-def evaluate(run: Path, target: str, protocol: str, as_json: bool, **options: Any) -> None:
+def evaluate(run: Path | str, target: str, protocol: str, as_json: bool, **options: Any) -> None:
     """Score the features of a run or a pre-training on a labelled target.
 
     The network of every epoch is scored by val, and the best of them by test; with few labels the last one.
@@ -181,7 +180,7 @@ def print_score(found: Any, as_json: bool) -> None:
 
 
 def _against(
-    run: Path, target: str, protocol: str, asked: dict[str, Any], comparing: dict[str, Any], as_json: bool
+    run: Path | str, target: str, protocol: str, asked: dict[str, Any], comparing: dict[str, Any], as_json: bool
 ) -> None:
     """As compare-baselines, at one tap and with all labels."""
     if protocol == "finetune":

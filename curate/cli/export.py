@@ -6,19 +6,19 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, print_result
+from curate.cli.options import Place, json_option, print_result
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=Place(exists=True, file_okay=False))
 @click.option("--dali", is_flag=True, help="A .idx file beside each tar, for NVIDIA DALI's reader.")
 @click.option("--datacomp", is_flag=True, help="uids.npy: sorted uids of the samples' .json, for DataComp's resharder.")
 @click.option("--metadata", is_flag=True, help="The store's own Parquet files, cut to what was kept, with weights.")
-@click.option(
-    "--run", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Whose weights [default: DIR's run]."
-)
+@click.option("--run", type=Place(exists=True, file_okay=False), help="Whose weights [default: DIR's run].")
 @json_option
-def export(folder: Path, dali: bool, datacomp: bool, metadata: bool, run: Path | None, as_json: bool) -> None:
+def export(
+    folder: Path | str, dali: bool, datacomp: bool, metadata: bool, run: Path | str | None, as_json: bool
+) -> None:
     """Write what other readers want beside curated shards (what open_clip, wids and datasets read is there already).
 
     With --metadata, of the Parquet file that img2dataset left beside each shard of the store the rows of what was kept,

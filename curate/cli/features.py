@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import json_option, print_result, workers_option
+from curate.cli.options import OutPath, Place, json_option, print_result, workers_option
 from curate.config.catalogue import ENCODERS
 
 
@@ -20,14 +20,14 @@ def _encoders() -> str:
 @click.command(epilog=_encoders())
 @click.argument("shards", metavar="SHARDS")
 @click.option("--encoder", default="untrained", show_default=True, help="What computes them; see below.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder [default: `features` beside the shards].")
+@click.option("--out", type=OutPath(), help="Folder [default: `features` beside the shards].")
 @click.option(
     "--nets", type=click.IntRange(1, 3), default=3, show_default=True, help="Networks of the untrained encoder."
 )
 @click.option(
     "--calibrate", metavar="STORE", help="For a target: the store that the untrained networks are measured on."
 )
-@click.option("--index", type=click.Path(path_type=Path), help="Index, where it is not in the shards' folder.")
+@click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
 @workers_option
 @click.option("--device", default="auto", show_default=True, help="Device: auto, cpu, cuda or cuda:N.")
 @json_option
@@ -36,8 +36,8 @@ def features(
     encoder: str,
     nets: int,
     calibrate: str | None,
-    index: Path | None,
-    out: Path | None,
+    index: Path | str | None,
+    out: Path | str | None,
     workers: int | None,
     device: str,
     as_json: bool,

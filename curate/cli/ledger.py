@@ -8,17 +8,18 @@ from typing import Literal
 
 import click
 
-from curate.cli.options import json_option, remark
+from curate.cli.options import json_option, remark, run_argument
+from shards.io.mirror.copy import in_urls
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@run_argument
 @click.option("--final", is_flag=True, help="Write weights.parquet: one row an example, its last state.")
 @click.option(
     "--by", type=click.Choice(["epoch", "domain"]), default="epoch", show_default=True, help="A row for what."
 )
 @json_option
-def ledger(run: Path, final: bool, by: Literal["epoch", "domain"], as_json: bool) -> None:
+def ledger(run: Path | str, final: bool, by: Literal["epoch", "domain"], as_json: bool) -> None:
     """Show what a run has learnt, epoch by epoch.
 
     \b
@@ -31,7 +32,7 @@ def ledger(run: Path, final: bool, by: Literal["epoch", "domain"], as_json: bool
 
     lines = api.ledger_summary(run, by=by)
     if final:
-        click.echo(f"wrote {api.write_weights(run)}", err=True)
+        click.echo(in_urls(f"wrote {api.write_weights(run)}"), err=True)
     if as_json:
         click.echo(json.dumps(lines, indent=2))
         return

@@ -15,6 +15,8 @@ import click
 
 from curate import console
 from curate.config.catalogue import PRETEXTS
+from shards.io import remote
+from shards.io.mirror.copy import in_urls
 from shards.member_names import is_utf8
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,11 +54,27 @@ workers_option = click.option(
 shard_size_option = click.option("--shard-size", type=COUNT, default=None, help="Bytes of a shard [default: 256 MiB].")
 
 
-class OutPath(click.Path):
-    """A path that is written to: one that is not UTF-8 would be found out after the work, by what reads it back."""
+class Place(click.Path):
+    """A path, or the URL of what lies in an object store; whether something is there is asked of paths alone."""
+
+    def __init__(self, **kinds: bool) -> None:
+        super().__init__(path_type=Path, **kinds)
+        self.name = "path|url"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """The path, as a `Path`."""
+        """A `Path`, or the URL as it is."""
+        return value if remote.is_url(str(value)) else super().convert(value, param, context)
+
+
+#: Of verbs that read a run.
+run_argument = click.argument("run", metavar="RUN", type=Place(exists=True, file_okay=False))
+
+
+class OutPath(Place):
+    """A place that is written to: one that is not UTF-8 would be found out after the work, by what reads it back."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """A `Path`, or the URL as it is."""
         path = super().convert(value, param, context)
         if not is_utf8(str(path)):
             self.fail("its name is not UTF-8; choose another", param, context)
@@ -70,7 +88,7 @@ allow_pipe_option = click.option(
 
 def out_option(text: str) -> Callable[[Command], Command]:
     """--out, required, with what it is."""
-    return click.option("--out", type=OutPath(path_type=Path), required=True, help=text)
+    return click.option("--out", type=OutPath(), required=True, help=text)
 
 
 def store_option(text: str = "Shards: folder, tar, brace pattern, list file or URL.") -> Callable[[Command], Command]:
@@ -108,7 +126,7 @@ class SectionedCommand(click.Command):
 ELSEWHERE = in_section("Options from elsewhere, and the result as data")
 config_option = click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=Place(),
     cls=ELSEWHERE,
     help="Options from a TOML or JSON file, or a run.json.",
 )
@@ -153,7 +171,7 @@ def print_result(result: Any, as_json: bool, text: str) -> None:
     if as_json:
         value = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
         text = json.dumps(value, indent=2, default=str)
-    click.echo(text)
+    click.echo(in_urls(text))
 
 
 def counted(count: int, what: str) -> str:

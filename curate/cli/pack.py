@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from curate.cli.options import (
+    Place,
     Whole,
     json_option,
     n_workers,
@@ -31,7 +32,7 @@ def pack() -> None:
 def command_of(name: str, spec: PackerSpec) -> click.Command:
     """The command of a packer: its source, its options and what all packers have."""
 
-    def command(as_json: bool, out: Path, seed: int, shard_size: int | None, **given: Any) -> None:
+    def command(as_json: bool, out: Path | str, seed: int, shard_size: int | None, **given: Any) -> None:
         from curate import api
         from curate.progress import shard_bar
 
@@ -50,9 +51,7 @@ def command_of(name: str, spec: PackerSpec) -> click.Command:
     others = [_click_option(option) for option in spec.options if not option.required]
     for option in reversed([*first, out_option(spec.out), *others, shard_size_option, seed_option, json_option]):
         command = option(command)
-    path = click.Path(
-        path_type=Path, exists=spec.exists, file_okay=spec.is_file or spec.or_file, dir_okay=not spec.is_file
-    )
+    path = Place(exists=spec.exists, file_okay=spec.is_file or spec.or_file, dir_okay=not spec.is_file)
     argument = click.argument(spec.source, nargs=-1 if spec.several else 1, required=True, type=path)
     return click.command(name, short_help=f"{spec.layout} -> {spec.makes}")(argument(command))
 

@@ -37,7 +37,7 @@ from curate.config.schema import ImageConfig, MachineConfig, NetworkConfig, Trai
 @options_of(TrainConfig, MachineConfig, ImageConfig, NetworkConfig, first=("epochs", "batch", "device"))
 @seed_option
 @json_option
-def pretrain(store: str, out: Path, steps: int | None, as_json: bool, **options: Any) -> None:
+def pretrain(store: str, out: Path | str, steps: int | None, as_json: bool, **options: Any) -> None:
     """Train a network plainly on any shards, every image alike.
 
     \b

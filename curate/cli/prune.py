@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import OutPath, Real, json_option, print_result
+from curate.cli.options import OutPath, Real, json_option, print_result, run_argument
 from curate.errors import Misuse
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@run_argument
 @click.option("--lam", type=float, help="Weight below which an image is no help [default: the run's].")
 @click.option(
     "--rho", type=float, help="Prune when more than this share of the belief lies below [default: the run's]."
@@ -24,16 +24,16 @@ from curate.errors import Misuse
 )
 @click.option("--by", type=click.Choice(["mean", "lower"]), default="mean", show_default=True, help="Best by what.")
 @click.option("--grid", is_flag=True, help="Print the share kept over a grid of lam and rho; writes nothing.")
-@click.option("--out", type=OutPath(path_type=Path, dir_okay=False), help="The manifest, a Parquet file.")
+@click.option("--out", type=OutPath(dir_okay=False), help="The manifest, a Parquet file.")
 @json_option
 def prune(
-    run: Path,
+    run: Path | str,
     lam: float | None,
     rho: float | None,
     share: float | None,
     by: str,
     grid: bool,
-    out: Path | None,
+    out: Path | str | None,
     as_json: bool,
 ) -> None:
     """Judge a finished run again by other thresholds, without training.

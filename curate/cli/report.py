@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import OutPath, json_option, print_result
+from curate.cli.options import OutPath, json_option, print_result, run_argument
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", type=OutPath(path_type=Path), help="The page, an HTML file [default: report.html in RUN].")
+@run_argument
+@click.option("--out", type=OutPath(), help="The page, an HTML file [default: report.html in RUN].")
 @click.option("--target", metavar="TARGET", help="Look for copies of its images among the kept [default: the run's].")
 @json_option
-def report(run: Path, out: Path | None, target: str | None, as_json: bool) -> None:
+def report(run: Path | str, out: Path | str | None, target: str | None, as_json: bool) -> None:
     """Show a run on one page: what was kept and why, pictures, costs, verdicts, and what to do next.
 
     The page is one file that needs nothing else: it can be mailed, and opens in any browser, a phone's too. A run

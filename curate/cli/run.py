@@ -32,14 +32,14 @@ TOPICS = ("train", "prune", "output", "machine", "belief", "meta", "selection", 
 
 @click.command(cls=SectionedCommand)
 @click.option("--store", metavar="SHARDS", help="The store: folder, tar, brace pattern, list file or URL.")
-@click.option("--target", metavar="FOLDER", help="The target: train/, val/ and test/ shards; or image files.")
+@click.option("--target", metavar="FOLDER|URL", help="The target: train/, val/ and test/ shards; or image files.")
 @out_option("Run directory: new, or of a run that goes on.")
 @click.option("--dry-run", is_flag=True, help="Say what it will cost, what is cheaper, what will not work.")
 @config_option
 @paper_option
 @data_option
 @options_of(RunConfig, *(GROUPS[topic] for topic in TOPICS), first=FIRST, usual=True)
-def run(out: Path, config: Path | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
+def run(out: Path | str, config: Path | str | None, paper: bool, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Weigh every image of a store by a target, prune, and rewrite what is kept.
 
     The defaults are what two cores do in minutes; `curate config --store STORE --target TARGET` prints them all.

@@ -17,7 +17,9 @@ from shards import stream
 from shards.errors import NotShards
 from shards.indexing.index import Index
 from shards.io import remote, shard_set
+from shards.io.mirror.place import local
 from shards.io.shard_set import ShardSet
+from shards.io.storage.clients import is_object
 
 SPLITS = ("train", "val", "test")
 
@@ -33,7 +35,7 @@ def sources_of(target: str | Path) -> dict[str, ShardSet | Photos]:
         CurateError: no such target, or no train split.
         ShardError: a split's shards cannot be named.
     """
-    root = Path(target)
+    root = folder_of(target)
     if not root.is_dir():
         return {"train": _listed(str(target))}
     root = root.absolute()
@@ -51,6 +53,17 @@ def bodies(split: Index | Photos) -> Iterator[bytes]:
     """The images of a split, those without bytes left out."""
     found = split.bodies() if isinstance(split, Photos) else stream.images(split, np.arange(len(split)))
     yield from filter(None, found)
+
+
+def folder_of(target: str | Path) -> Path:
+    """Where a target is, as far as it may be a folder of splits; one of an object store comes here whole.
+
+    Raises:
+        ShardError: nothing is there.
+    """
+    text = str(target)
+    names_shards = shard_set.is_shard(text) or text.endswith(".txt") or "{" in text
+    return Path(target) if names_shards or not is_object(text) else local(text)
 
 
 def _listed(target: str) -> ShardSet | Photos:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from curate.data.contact_sheet import small, small_images
 from curate.data.photos import Photos
-from curate.data.splits import sources_of
+from curate.data.splits import folder_of, sources_of
 from curate.duplicates import hash_files, hash_table
 from curate.duplicates.hash_table import Hashed
 from curate.progress import Progress
@@ -58,7 +58,7 @@ def parts_of(place: str, out: Path | None, workers: int, progress: Progress) -> 
         CurateError, ShardError: there is no such thing, or it cannot be read.
     """
     sources = sources_of(place)
-    is_target = Path(place, "train").is_dir()
+    is_target = (folder_of(place) / "train").is_dir()
     found = []
     for name, source in sources.items():
         held = source if isinstance(source, Photos) else shard_index.build(source, workers=max(1, workers))[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 
 from curate.reporting.reading import Reading
+from shards.io.mirror.copy import url_of
+from shards.io.mirror.place import child
 
 
 def commands(reading: Reading, target: str) -> list[tuple[str, str]]:
@@ -13,15 +15,16 @@ def commands(reading: Reading, target: str) -> list[tuple[str, str]]:
     Args:
         target: empty where none is known.
     """
-    run, store = _word(str(reading.path)), _word(str(reading.options.get("store") or "STORE"))
+    place = url_of(reading.path) or str(reading.path)
+    run, store = _word(place), _word(str(reading.options.get("store") or "STORE"))
     aim = _word(target) if target else "TARGET"
     if not reading.finished and reading.judged is None and reading.metrics:
         return []  # of a pre-training: only the call that began it knows how long it was to be
     if not reading.finished:
-        return [("Go on with the run", f"curate run --config {_word(str(reading.path / 'run.json'))} --out {run}")]
+        return [("Go on with the run", f"curate run --config {_word(child(place, 'run.json'))} --out {run}")]
     if reading.judged is None:
         return [("Score the network's features", f"curate evaluate {run} --target {aim}")]
-    curated = _word(str(reading.path / "curated"))
+    curated = _word(child(place, "curated"))
     return [
         ("Choose again, without training", f"curate prune {run} --keep 0.25 --out chosen.parquet"),
         ("Write the shards of that choice", f"curate rewrite --store {store} --manifest chosen.parquet --out chosen"),

@@ -6,7 +6,6 @@ What is wrong with the store or the target is noted and not raised: a run outliv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from curate.reporting import galleries
 from curate.reporting.copies import Copies, copies
@@ -15,6 +14,7 @@ from curate.reporting.reading import Reading, told
 from curate.reporting.verdicts import Comparison, comparisons
 from shards.indexing.index import Index
 from shards.io import remote
+from shards.io.mirror.place import local
 from shards.store import open_index
 
 
@@ -73,7 +73,7 @@ def _store(reading: Reading, notes: dict[str, str]) -> Index | None:
         notes["images"] = f"the store is remote ({spec}); its images are not fetched for a page"
         return None
     with told(notes, "images"):
-        store = open_index(spec, Path(index) if index else None, cache_path=reading.path / "index.parquet")
+        store = open_index(spec, local(index) if index else None, cache_path=reading.path / "index.parquet")
         if store.fingerprint == reading.record["store"]:
             return store
         notes["images"] = f"{spec}: is no longer the store of this run; its shards have changed since"

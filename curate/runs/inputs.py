@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from curate.config.catalogue import SELECTORS
 from curate.config.defaults import refuse_impossible
 from curate.config.schema import RunConfig
 from curate.data.splits import sources_of
 from curate.errors import Misuse
 from shards.io import shard_set
+from shards.io.mirror.place import local
 from shards.io.regular_files import check_regular
 
 
@@ -26,11 +25,11 @@ def check_inputs(config: RunConfig) -> None:
         sources_of(config.target)
     prior = config.belief.prior
     named = prior not in (None, "uniform") and prior not in SELECTORS
-    if named and not (prior and Path(prior).exists()):  # an empty name is that of the folder one is in
+    if named and not (prior and local(prior, without="*.tar").exists()):  # an empty name is the folder one is in
         raise Misuse(f"--prior {prior}: no such file; give uniform, classifier, a Parquet file, or a run")
     for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
         if path is not None:
             try:
-                check_regular(path)
+                check_regular(local(path))
             except OSError as error:
                 raise Misuse(f"{option} {path}: {error.strerror}; name a file") from error

@@ -16,6 +16,8 @@ from curate.ledger import ledger, manifest
 from curate.ledger.metrics import read_metrics
 from curate.runs import provenance
 from shards.io.json_files import parse_json
+from shards.io.mirror.copy import url_of
+from shards.io.mirror.place import local
 from shards.rewriting.marker import MARKER
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class Run:
     Every table is read when it is asked for, so a run may be watched while it trains.
 
     Args:
-        path: the run directory.
+        path: the run directory; of one behind a URL the local copy.
         summary: the result of the call that made it; None where it was only opened.
     """
 
@@ -57,8 +59,8 @@ class Run:
         return list(range(1, len(read_metrics(self.path)) + 1))
 
     @property
-    def curated(self) -> Path:
-        """The folder of the curated shards.
+    def curated(self) -> Path | str:
+        """The folder of the curated shards; its URL, where the run is behind one.
 
         Raises:
             CurateError: they are not there, or not finished.
@@ -66,7 +68,7 @@ class Run:
         folder = self.path / "curated"
         if not (folder / MARKER).is_file():
             raise CurateError(f"{folder}: no finished curated shards; the same run command goes on")
-        return folder
+        return url_of(folder) or folder
 
     def ledger(self, epoch: int | None = None) -> pa.Table:
         """What was believed of every image that was live in an epoch; of all epochs, with a column ``epoch``, for None.
@@ -135,6 +137,6 @@ def open_run(path: str | Path) -> Run:
     >>> run = open_run("run")                            # doctest: +SKIP
     >>> run.weights().group_by("kept").aggregate([("mean", "mean")])   # doctest: +SKIP
     """
-    run = Run(Path(path))
+    run = Run(local(path, without="curated/*.tar"))
     run.record  # noqa: B018  (read now, so that a wrong path is an error here)
     return run

@@ -32,6 +32,7 @@ from shards import shuffle
 from shards.indexing import domains
 from shards.indexing import index as shard_index
 from shards.io import shard_set
+from shards.io.mirror.place import local
 from shards.io.parallel import default_workers
 from shards.rewriting.plan import unsafe_rows
 from shards.store import open_index
@@ -79,7 +80,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     notes = list(target.notes) if target else []
     requested = config.images
     resolved = _with_digest(resolve(config, labelled=target is None or is_labelled(target)))
-    place = Path(config.index) if config.index else None
+    place = local(config.index) if config.index else None
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
     index = open_index(
         config.store, place, workers, config.image, out / "index.parquet", allow_pipe=config.machine.allow_pipe

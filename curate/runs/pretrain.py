@@ -22,6 +22,7 @@ from curate.runs.run_dir import claim, continued, refuse_overlap, resume
 from curate.types import EpochReport
 from shards.io.json_files import parse_json
 from shards.io.locks import locked
+from shards.io.mirror.place import local
 from shards.store import open_index
 
 
@@ -98,7 +99,7 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, progress: Progres
 
 def epochs_for(steps: int, config: RunConfig, out: Path) -> int:
     """The passes over the store that ``steps`` steps begin."""
-    place = Path(config.index) if config.index else None
+    place = local(config.index) if config.index else None
     allowed = config.machine.allow_pipe
     index = open_index(config.store, place, image=config.image, cache_path=out / "index.parquet", allow_pipe=allowed)
     resolved = resolve(config, labelled=True)

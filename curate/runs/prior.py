@@ -32,6 +32,7 @@ from curate.runs.prepare import Job, trainable
 from curate.selection import base, feature_files
 from curate.training import engine
 from curate.types import Beliefs, Codes, Mask, Prior, Stamp
+from shards.io.mirror.place import local
 
 Facts = dict[str, float]
 
@@ -167,7 +168,8 @@ def _prior(job: Job, places: Sequence[Path], progress: Progress) -> tuple[Prior,
 
 
 def _given(job: Job) -> Prior:
-    return given_prior(Path(job.config.belief.prior), job.index.table.select(["shard", "key"]), trainable(job.examples))
+    place = local(job.config.belief.prior, without="*.tar")
+    return given_prior(place, job.index.table.select(["shard", "key"]), trainable(job.examples))
 
 
 def _digest(prior: Prior) -> str:

@@ -10,6 +10,7 @@ from curate.errors import CurateError, Misuse
 from curate.ledger import ledger
 from curate.runs import provenance
 from shards.indexing.index import Index
+from shards.io.mirror.place import local
 from shards.store import open_index
 
 
@@ -34,7 +35,7 @@ def store_of(run: Path) -> Index:
     """
     record = provenance.read_run(run)
     config = provenance.config_of(record, run)
-    place, allowed = Path(config.index) if config.index else None, config.machine.allow_pipe
+    place, allowed = local(config.index) if config.index else None, config.machine.allow_pipe
     store = open_index(config.store, place, image=config.image, cache_path=run / "index.parquet", allow_pipe=allowed)
     if store.fingerprint != record["store"]:
         raise CurateError(f"{config.store}: is no longer the store of {run}; restore it, or name another run")

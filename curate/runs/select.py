@@ -36,6 +36,7 @@ from curate.selection.base import Features, Scores, Vectors
 from curate.training import engine
 from curate.types import Beliefs, EpochReport, Floats, Mask, Stamp
 from shards.indexing.index import Index
+from shards.io.mirror.place import local
 from shards.io.parallel import default_workers
 from shards.store import open_index
 
@@ -85,7 +86,7 @@ def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
     target = open_target(config.target) if config.target else None
     resolved = resolve(config, labelled=target is None or is_labelled(target))
     workers = default_workers() if config.machine.workers is None else max(1, config.machine.workers)
-    place = Path(config.index) if config.index else None
+    place = local(config.index) if config.index else None
     index = open_index(config.store, place, workers, config.image, cache_path=out / "index.parquet")
     examples = fresh_examples(index)
     leaks = leak_notes(index, target.splits) if target else []

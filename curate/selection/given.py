@@ -14,6 +14,7 @@ from curate.errors import CurateError, Misuse
 from curate.selection.base import EncoderInputs, Features
 from curate.types import ERRORS
 from shards.io import parquet
+from shards.io.mirror.place import local
 
 _COLUMNS = ["shard", "key", "embedding"]
 
@@ -61,7 +62,7 @@ class GivenFeatures:
 def _files(argument: str) -> list[Path]:
     found: list[Path] = []
     for name in argument.split(","):
-        path = Path(name)
+        path = local(name)
         found += sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     missing = [path for path in found if not path.is_file()]
     if missing or not found:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +18,8 @@ from shards.io.locks import locked, try_lock
 
 #: Seconds that a worker may take to die with the process that started it: what it writes reaches the disk first.
 LOCK_TIMEOUT_S = 1.0
+#: Who hears of every folder that is synced.
+_followers: list[Callable[[Path], None]] = []
 
 
 @contextmanager
@@ -130,10 +132,29 @@ def empty_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """fsync a folder, so that renames and removals in it survive a power cut."""
+    """fsync a folder, so that renames and removals in it survive a power cut; who follows it hears of it then."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with named_in_errors(folder):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    for follower in _followers:
+        follower(folder)
+
+
+@contextmanager
+def followed(by: Callable[[Path], None]) -> Iterator[None]:
+    """Call ``by(folder)`` in this block whenever a folder is on the disk for good; in this process alone.
+
+    What it raises is raised where the folder was synced.
+    """
+    _followers.append(by)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a forked process has none
+            _followers.remove(by)
+
+
+os.register_at_fork(after_in_child=_followers.clear)

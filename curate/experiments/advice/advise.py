@@ -38,6 +38,7 @@ from shards.indexing.index import Index
 from shards.io.atomic import write_bytes
 from shards.io.json_files import write_json
 from shards.io.locks import locked
+from shards.io.mirror.place import local
 from shards.store import open_index
 
 #: What a folder of advice holds first: of which store and target, and how it was asked for.
@@ -88,7 +89,7 @@ def advise(
 
 def _indexed(config: RunConfig, out: Path) -> tuple[Index, RunConfig]:
     """The store's index, made in ``out`` where there is none, and the configuration that knows where it is."""
-    made, named = out / "index.parquet", Path(config.index) if config.index else None
+    made, named = out / "index.parquet", local(config.index) if config.index else None
     index = open_index(config.store, named, image=config.image, cache_path=made)
     return index, replace(config, index=str(made)) if named is None and made.exists() else config
 

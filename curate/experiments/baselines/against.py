@@ -42,6 +42,7 @@ from shards.indexing import domains
 from shards.indexing.index import Index
 from shards.io.atomic import write_bytes
 from shards.io.json_files import write_json
+from shards.io.mirror.place import local
 from shards.store import open_index
 
 #: What curated shards can be held against, in this order.
@@ -243,7 +244,7 @@ def usual_taps(run: Path) -> list[str]:
 
 def store_of(run: Path, config: ReadyConfig) -> Index:
     """The index of the store that a run was of."""
-    index_file = Path(config.index) if config.index else None
+    index_file = local(config.index) if config.index else None
     return open_index(config.store, index_file, cache_path=run / "index.parquet", allow_pipe=config.machine.allow_pipe)
 
 

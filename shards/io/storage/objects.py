@@ -131,6 +131,27 @@ def put_if_absent(url: str, data: bytes) -> bool:
     return True
 
 
+def put_if_same(url: str, data: bytes, etag: str) -> str | None:
+    """Write an object in place of one whose ETag is this; its own ETag, None where another is there, or none.
+
+    Raises:
+        NotShards: it cannot be written.
+    """
+    import obstore
+    from obstore.exceptions import PreconditionError
+
+    store, key = open_store(url)
+    with as_shard_error("cannot be written", url):
+        try:
+            there = obstore.head(store, key)
+            if there["e_tag"] != etag:
+                return None
+            known: Any = {"e_tag": etag} | ({"version": there["version"]} if there.get("version") else {})
+            return obstore.put(store, key, data, mode=known, use_multipart=False)["e_tag"]
+        except (PreconditionError, FileNotFoundError):
+            return None
+
+
 def delete(urls: Iterable[str]) -> None:
     """Delete objects; one that is not there is no fault.
 
