@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from curate.errors import CurateError
-from shards.io.mirror.copy import in_urls
 
 LOGGER = logging.getLogger("curate.console")
 #: The level of a line of progress: below a note, above a detail.
@@ -90,17 +89,17 @@ def set_up(*, quiet: bool = False, verbose: bool = False, log_file: Path | None 
 
 def error(text: str) -> None:
     """A line on what failed."""
-    LOGGER.error("%s", in_urls(text))
+    LOGGER.error("%s", _in_urls(text))
 
 
 def warning(text: str) -> None:
     """A line that is told even to those who asked for quiet."""
-    LOGGER.warning("%s", in_urls(text))
+    LOGGER.warning("%s", _in_urls(text))
 
 
 def note(text: str) -> None:
     """A line worth knowing."""
-    LOGGER.info("%s", in_urls(text))
+    LOGGER.info("%s", _in_urls(text))
 
 
 def progress(text: str) -> None:
@@ -111,3 +110,9 @@ def progress(text: str) -> None:
 def detail(text: str) -> None:
     """A line for those who asked for all of them."""
     LOGGER.debug("%s", text)
+
+
+def _in_urls(text: str) -> str:
+    from shards.io.mirror.copy import in_urls  # not for `--help`, which says nothing of it
+
+    return in_urls(text)
