@@ -128,7 +128,7 @@ def reproduce_table1(
     data: PathLike,
     *,
     out: PathLike,
-    scale: Literal["smoke", "mini", "paper"] = "mini",
+    scale: Literal["smoke", "mini", "paper", "signals"] = "mini",
     sets: Sequence[str] | None = None,
     epochs: int | None = None,
     seeds: int | None = None,

@@ -13,8 +13,8 @@ from curate.cli.options import EPOCHS, PROCESSES, Command, json_option, out_opti
 SCALES = ("smoke", "mini", "paper")
 
 
-def experiment_options(data: str) -> Callable[[Command], Command]:
-    """What every table is asked with; ``data`` says what its folder holds."""
+def experiment_options(data: str, *more: str) -> Callable[[Command], Command]:
+    """What every table is asked with; ``data`` says what its folder holds, ``more`` are scales of its own."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(
@@ -24,7 +24,7 @@ def experiment_options(data: str) -> Callable[[Command], Command]:
                 ),
                 out_option("Gets the table, and all that it comes from; the same command goes on in it."),
                 click.option(
-                    "--scale", type=click.Choice(SCALES), default="mini", show_default=True, help="How large."
+                    "--scale", type=click.Choice((*SCALES, *more)), default="mini", show_default=True, help="How large."
                 ),
                 click.option("--processes", type=PROCESSES, default=1, show_default=True, help="Runs at a time."),
                 seed_option,
@@ -48,12 +48,14 @@ def reproduce() -> None:
 
 
 @reproduce.command()
-@experiment_options("A folder of folders of MNIST-layout files.")
+@experiment_options("A folder of folders of MNIST-layout files.", "signals")
 @click.option("--sets", metavar="A,B,C", default=None, help="The sets [default: the three with the most images].")
 @click.option("--epochs", type=EPOCHS, default=None, help="Of every method [default: the scale's].")
 @click.option("--seeds", type=PROCESSES, default=None, help="Runs of each target [default: the scale's].")
 def table1(sets: str | None, as_json: bool, **options: Any) -> None:
     """A VAE on a mix of MNIST-like sets, weighed for one of them (Table 1 and Figure 1).
+
+    The scale "signals" sets BDW's other signals beside the paper's rule.
 
     \b
     Example:

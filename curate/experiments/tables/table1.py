@@ -44,6 +44,14 @@ METHODS: dict[str, Options] = {
 #: Beside the table: without momentum all weights 0.5 are half the learning rate; and the authors' own target batch.
 CONTROL: dict[str, Options] = {"uniform-half": {"method": "uniform", "lr": 0.5e-4}}
 OTHERS: dict[str, Options] = {"bdw-64": {**BDW, "target_batch": 64}}
+#: How BDW weighs here where it need not do as the paper does (docs/method.md): a running scale; and the signals that ask
+#: more of a step. All begin from the uniform prior.
+_OURS: Options = {"method": "bdw", "lam": 0.25}
+SIGNALS: dict[str, Options] = {
+    "recent": {**_OURS, "eta_scale": "recent", "eta": 1.0},
+    "preconditioned": {**_OURS, "signal": "preconditioned", "eta": 10.0},
+    "preconditioned-2": {**_OURS, "signal": "preconditioned", "eta": 10.0, "meta_every": 2},
+}
 #: The epoch after which the paper draws its figure.
 FIGURE_EPOCH = 25
 #: The target's images a step. The authors' 64 stands beside it at mini scale.
@@ -71,6 +79,7 @@ SCALES = {
     "smoke": Scale(3, Limits(store=300, train=100, val=20, test=100), 1, CONTROL),
     "mini": Scale(20, Limits(store=12_000, train=3_000, val=500, test=3_000), 3, CONTROL | OTHERS),
     "paper": Scale(100, Limits(), 1),
+    "signals": Scale(20, Limits(store=8_000, train=3_000, val=500, test=3_000), 3, SIGNALS),
 }
 
 
