@@ -229,8 +229,8 @@ PACKERS: Registry[PackerSpec] = Registry(
                 PackOption(
                     "groups",
                     "New splits of whole groups, of the same sizes: CSV or Parquet of file, group (or source_path: "
-                    "GTSRB, Omniglot).",
-                    metavar="FILE",
+                    "GTSRB, Omniglot); or near-duplicates, by their look.",
+                    metavar="FILE|near-duplicates",
                 ),
                 WORKERS,
             ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pyarrow.parquet as pq
 
 from curate.config.packers import PACKERS, PackReport
 from curate.data import download as downloads
-from curate.duplicates.near_groups import near_groups
+from curate.duplicates import near_groups
 from curate.errors import Misuse
 from curate.experiments.tables import protocols
 from shards import api
 from shards.io.atomic import atomic_write
-from shards.packing.decathlon.pack import DecathlonReport
-from shards.packing.imagefolder import check_paths
+from shards.packing.decathlon.annotations import domains as annotated
+from shards.packing.decathlon.images import images_path
+from shards.packing.decathlon.pack import SOURCE, DecathlonReport
+from shards.packing.imagefolder import check_paths, listed
 from shards.packing.stl10 import Stl10Report
 from shards.tar.writer import SHARD_SIZE
 
@@ -61,15 +64,21 @@ def imagefolder(folder: Path, *, out: Path, **options: Any) -> PackReport:
         return api.pack_imagefolder(folder, out=out, **options)
     if not options.get("target"):
         raise Misuse(f"--group-by {NEAR_DUPLICATES}: only with --target; a store is not split")
-    check_paths(folder, out, options.get("shard_size", SHARD_SIZE))
-    found = near_groups(folder)
-    table = out.absolute().parent / f".{out.name}.{NEAR_DUPLICATES}.parquet"
-    if not (table.is_file() and pq.read_table(table).equals(found.table)):  # as it was, a stopped packing goes on
-        with atomic_write(table) as file:
-            pq.write_table(found.table, file)
-    report = api.pack_imagefolder(folder, out=out, **{**options, "group_by": str(table)})
-    table.unlink()
+    found = near_groups.near_groups(listed(folder, out, options.get("shard_size", SHARD_SIZE)))
+    with _as_file(found, out) as table:
+        report = api.pack_imagefolder(folder, out=out, **{**options, "group_by": str(table)})
     return replace(report, notes=(found.text(), *report.notes))
+
+
+@contextmanager
+def _as_file(found: near_groups.NearGroups, out: Path) -> Iterator[Path]:
+    """Groups as a file beside ``out`` that is gone when all is packed; as it was, where a stopped packing goes on."""
+    path = out.absolute().parent / f".{out.name}.{NEAR_DUPLICATES}.parquet"
+    if not (path.is_file() and pq.read_table(path).equals(found.table)):
+        with atomic_write(path) as file:
+            pq.write_table(found.table, file)
+    yield path
+    path.unlink()
 
 
 def stl10(folder: Path, *, out: Path, download: bool = False, **options: Any) -> Stl10Report:
@@ -87,5 +96,18 @@ def stl10(folder: Path, *, out: Path, download: bool = False, **options: Any) ->
 
 
 def decathlon(root: Path, *, out: Path, **options: Any) -> DecathlonReport:
-    """As `shards.api.pack_decathlon`, with as many labelled images of each target as the paper takes."""
-    return api.pack_decathlon(root, out=out, labelled=protocols.labelled, **options)
+    """As `shards.api.pack_decathlon`, with as many labelled images of each target as the paper takes; its groups may be
+    near-duplicates, too."""
+    options["labelled"] = protocols.labelled
+    if options.get("groups") != NEAR_DUPLICATES:
+        return api.pack_decathlon(root, out=out, **options)
+    check_paths(root, out, options.get("shard_size", SHARD_SIZE))
+    found = near_groups.of_decathlon(root, options.get("domains") or _domains_of(root, options.get("source")))
+    with _as_file(found, out) as table:
+        report = api.pack_decathlon(root, out=out, **{**options, "groups": table})
+    return replace(report, notes=(found.text(), *report.notes))
+
+
+def _domains_of(root: Path, source: str | None) -> list[str]:
+    """The domains that become targets where none are named."""
+    return [name for name in annotated(root) if name != (source or SOURCE) and images_path(root, name)]

@@ -49,7 +49,7 @@ def pack_folder(
         Misuse: ``out`` holds files, or overlaps ``source``.
         ShardError: no image decodes, or a table or an image that it names cannot be read.
     """
-    listing = _listed(source, out, shard_size)
+    listing = listed(source, out, shard_size)
     faults: list[Fault] = []
     with resumed_folder(out, identity(listing, shard_size)) as (folder, journal):
         places = Places(str(listing.root), str(folder / FETCHED))
@@ -98,7 +98,7 @@ def pack_target(
     """
     if split is not None:
         check_split(split)
-    listing = _listed(source, out, shard_size)
+    listing = listed(source, out, shard_size)
     told = _labelled(source, listing, labels)
     if labels is not None:
         own = labels.resolve()
@@ -149,8 +149,8 @@ def _refuse_held(out: Path) -> None:
         raise Misuse("there is something already", shard=str(out), todo="choose another --out or remove it")
 
 
-def _listed(source: Path, out: Path, shard_size: int) -> Listing:
-    """What a folder or a table holds; raises as `check_paths`."""
+def listed(source: Path, out: Path, shard_size: int) -> Listing:
+    """What a folder or a table holds that is to be packed into ``out``; raises as `check_paths`."""
     if not source.is_file():
         check_paths(source, out, shard_size)
         return list_folder(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import decathlon_makers
 import numpy as np
 import planted_copies as copies
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from curate.duplicates.near_groups import near_groups
 from curate.duplicates.sorted_pairs import Pairs
 from curate.errors import Misuse
 from curate.evaluation.leaks import trained_on
+from shards.packing.listing import list_folder
 from shards.tar.writer import write_shards
 
 
@@ -72,7 +74,7 @@ def test_a_target_is_split_by_near_duplicates(tmp_path: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for kind, body in copies.kinds(number).items():
             (folder / f"{number:02d}-{kind}.{'jpg' if body[0] == 255 else 'png'}").write_bytes(body)
-    found = near_groups(tmp_path / "photos", distance=8)
+    found = near_groups(list_folder(tmp_path / "photos"), distance=8)
     assert (found.together, found.largest) == (12, 7)
     report = curate.pack(
         "imagefolder", tmp_path / "photos", out=tmp_path / "whole", target=True, group_by="near-duplicates"
@@ -86,6 +88,46 @@ def test_a_target_is_split_by_near_duplicates(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".whole*"))
     with pytest.raises(Misuse, match="--target"):
         curate.pack("imagefolder", tmp_path / "photos", out=tmp_path / "none", group_by="near-duplicates")
+
+
+def test_a_table_of_files_is_split_by_near_duplicates(tmp_path: Path) -> None:
+    """As its folder is; of what lies elsewhere nothing is known beforehand."""
+    lines = ["file,label,split"]
+    for number in range(12):
+        for kind, body in copies.kinds(number).items():
+            path = tmp_path / "photos" / f"{number:02d}-{kind}.{'jpg' if body[0] == 255 else 'png'}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(body)
+            lines.append(f"photos/{path.name},{number % 2}")
+    table = tmp_path / "photos.csv"
+    table.write_text("\n".join(line.removesuffix(",split") for line in lines) + "\n")
+    out = tmp_path / "out"
+    curate.pack("imagefolder", table, out=out, target=True, labels=table, group_by="near-duplicates")
+    assert len({line["group"] for line in pq.read_table(out / "groups.parquet").to_pylist()}) == 12
+    assert curate.audit(out).across == []
+    table.write_text("file,label\nhttps://example.org/a.jpg,1\n")
+    with pytest.raises(Misuse, match="near-duplicates are found among files of this machine alone"):
+        curate.pack("imagefolder", table, out=tmp_path / "far", target=True, labels=table, group_by="near-duplicates")
+
+
+def test_a_decathlon_domain_is_split_by_near_duplicates(tmp_path: Path) -> None:
+    """From a folder or a tar; as prescribed, copies stand on both sides."""
+    bodies = [body for number in range(24) for body in copies.kinds(number).values() if body[0] == 255]
+    decathlon_makers.make_domain(tmp_path / "root", "imagenet12", 2, 1)
+    decathlon_makers.make_domain(tmp_path / "root", "signs", len(bodies) // 6, len(bodies) // 6)
+    files = sorted((tmp_path / "root" / "data" / "signs").rglob("*.jpg"), key=lambda path: path.name)
+    for path, body in zip(files, bodies):
+        path.write_bytes(body)
+    prescribed, whole, tar = (tmp_path / name for name in ("prescribed", "whole", "tar"))
+    curate.pack("decathlon", tmp_path / "root", out=prescribed, domains=["signs"])
+    assert curate.audit(prescribed / "targets" / "signs").across != []
+    report = curate.pack("decathlon", tmp_path / "root", out=whole, groups="near-duplicates")
+    assert "groups of near-copies" in " ".join(report.remarks())
+    assert curate.audit(whole / "targets" / "signs").across == []
+    decathlon_makers.into_tar(tmp_path / "root", "signs")
+    curate.pack("decathlon", tmp_path / "root", out=tar, domains=["signs"], groups="near-duplicates")
+    for path in sorted((whole / "targets").rglob("*.tar")):
+        assert path.read_bytes() == (tar / path.relative_to(whole)).read_bytes()
 
 
 def test_a_stopped_packing_finds_its_groups_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

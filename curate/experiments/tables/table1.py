@@ -44,7 +44,7 @@ METHODS: dict[str, Options] = {
 #: Beside the table: without momentum all weights 0.5 are half the learning rate; and the authors' own target batch.
 CONTROL: dict[str, Options] = {"uniform-half": {"method": "uniform", "lr": 0.5e-4}}
 OTHERS: dict[str, Options] = {"bdw-64": {**BDW, "target_batch": 64}}
-#: How BDW weighs here where it need not do as the paper does (docs/method.md): a running scale; and the signals that ask
+#: How BDW weighs here where it need not do as the paper does (docs/method.md): a running scale, and a signal that asks
 #: more of a step. All begin from the uniform prior.
 _OURS: Options = {"method": "bdw", "lam": 0.25}
 SIGNALS: dict[str, Options] = {
