@@ -10,6 +10,7 @@ import logging
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from curate.errors import CurateError
 
@@ -85,6 +86,13 @@ def set_up(*, quiet: bool = False, verbose: bool = False, log_file: Path | None 
     file.setLevel(least)
     file.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     LOGGER.addHandler(file)
+
+
+def settings() -> dict[str, Any]:
+    """What `set_up` is to be given in another process, so that it tells as much as this one."""
+    files = [Path(each.baseFilename) for each in LOGGER.handlers if isinstance(each, _InFile)]
+    quiet, verbose = _on_stderr.level > logging.INFO, _on_stderr.level <= logging.DEBUG
+    return {"quiet": quiet, "verbose": verbose, "log_file": files[0] if files else None}
 
 
 def error(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shards.errors import Error, Misuse
 
-__all__ = ["CurateError", "Error", "Misuse", "NonFinite", "NothingLeft", "RunMismatch", "nearest"]
+__all__ = ["CurateError", "Error", "LostRank", "Misuse", "NonFinite", "NothingLeft", "RunMismatch", "nearest"]
 
 
 class CurateError(Error):
@@ -24,6 +24,10 @@ class NonFinite(CurateError):
 
 class NothingLeft(CurateError):
     """Pruning would leave less than one batch."""
+
+
+class LostRank(CurateError):
+    """One of the processes that train together has ended before the work was done."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -67,7 +67,7 @@ class Wide:
 def cast(batch):
     if isinstance(batch, torch.Tensor):
         return batch.double() if batch.is_floating_point() else batch
-    return type(batch)(*(cast(part) for part in batch))
+    return type(batch)(*(cast(part) for part in batch)) if isinstance(batch, tuple) else batch
 
 
 def scene(config, dtype=torch.float64, method=None):

@@ -20,7 +20,7 @@ FLOORS: dict[str, tuple[set[str], ...]] = {
         *({"io"}, {"tar"}, {"indexing"}, {"stream"}, {"rewriting"}, {"packing"}, {"store"}, {"api"}),
     ),
     "curate": (
-        {"errors", "types", "rng", "console"},
+        {"errors", "types", "ranks", "rng", "console"},
         {"config", "progress", "ledger", "stats"},
         *({"data"}, {"duplicates"}, {"models"}, {"selection"}, {"pretexts"}, {"metalosses"}, {"methods"}, {"training"}),
         *({"runs"}, {"evaluation"}, {"experiments"}, {"reporting"}, {"api"}, {"cli"}, {"__main__"}),
@@ -36,7 +36,7 @@ _TORCH = (
 #: Where each library from outside may be imported; numpy anywhere.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "numpy": ("*",),
-    "torch": ("curate.rng", *(f"curate.{folder}.*" for folder in _TORCH)),
+    "torch": ("curate.ranks", "curate.rng", *(f"curate.{folder}.*" for folder in _TORCH)),
     "torchvision": ("curate.data.*", "curate.models.*", "curate.selection.*"),
     "safetensors": ("curate.runs.*", "curate.selection.timm_model"),
     "pyarrow": (

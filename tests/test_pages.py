@@ -41,6 +41,7 @@ NOT_RUN = {
     "README.md": ["sets up an environment of its own, which takes minutes"],
     "docs/formats/ledger.md": ["needs Spark, which no test installs"],
     "docs/index.md": ["installs packages, which takes minutes", "takes minutes"],
+    "docs/many-gpus.md": ["needs two machines"],
     "docs/remote.md": ["needs a bucket"],
     "docs/terminal.md": ["changes the shell's own files"],
     "docs/your-own.md": ["needs a network"],
@@ -106,6 +107,7 @@ SCENES = {
     "docs/index.md": photographs,
     "docs/terminal.md": photographs,
     "docs/your-own.md": photographs_and_handwriting,
+    "docs/many-gpus.md": store_and_target,
     "docs/method.md": store_and_target,
     "docs/extend.md": store_and_target,
     "docs/formats/shards.md": indexed_store,
@@ -118,7 +120,7 @@ RUN = [page for page in PAGES if any(block.language in pages.RUNNERS and not blo
 
 
 #: Pages that take more than a few seconds.
-SLOW = ("docs/extend.md", "docs/your-own.md")
+SLOW = ("docs/extend.md", "docs/many-gpus.md", "docs/your-own.md")
 
 
 def write(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from curate.config.defaults import paper as paper_mode
 from curate.config.defaults import usual
 from curate.config.schema import PAPER_PIXELS, RunConfig, from_options, read_options
 from curate.errors import Misuse
+from curate.runs import torchrun
 from curate.runs.inputs import check_inputs
 from shards.errors import Error
+from shards.io import remote
 from shards.io.mirror.place import filled, local
 
 if TYPE_CHECKING:
@@ -45,7 +48,8 @@ def run(
         options: of `curate.config.schema.RunConfig`, by name.
 
     Returns:
-        The run, whose ``summary`` is a `curate.runs.run.RunSummary`.
+        The run, whose ``summary`` is a `curate.runs.run.RunSummary`; None in a process that torchrun has started beside
+        the first.
 
     Raises:
         Misuse: an option that is unknown, out of its range, or of no use to the method.
@@ -55,14 +59,15 @@ def run(
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
     with filled(out, without=CURATED) as folder:
-        configuration = configured(store, target, config, paper, options, folder)
+        configuration = torchrun.asked(configured(store, target, config, paper, options, folder))
+        _refuse_far(out, configuration)
         check_inputs(configuration)
+        from curate.runs.launch import on_ranks
         from curate.runs.opened import Run as Opened
         from curate.runs.run import run as start
-        from curate.runs.threads import computing
 
-        with computing(configuration.machine.threads, progress.note if progress else None, folder):
-            return Opened(folder, start(configuration, folder, progress))
+        work = partial(start, configuration, folder)
+        return Opened(folder, on_ranks(work, configuration.machine, folder, progress))
 
 
 def dry_run(
@@ -127,18 +132,28 @@ def pretrain(
         steps: train for exactly so many; None for ``epochs``.
 
     Returns:
-        The run, whose ``summary`` is a `curate.runs.pretrain.PretrainSummary`.
+        The run, whose ``summary`` is a `curate.runs.pretrain.PretrainSummary`, or None as of `run`.
 
     >>> pretrain("run/curated", out="net", epochs=35).network()        # doctest: +SKIP
     """
-    check_inputs(from_options({**options, "store": os.fspath(store), "target": "", "method": "uniform"}))
+    given = {**options, "store": os.fspath(store), "target": "", "method": "uniform"}
+    configuration = torchrun.asked(from_options(given))
+    _refuse_far(out, configuration)
+    check_inputs(configuration)
+    from curate.runs.launch import on_ranks
     from curate.runs.opened import Run as Opened
     from curate.runs.pretrain import pretrain as train
-    from curate.runs.threads import computing
 
-    note = progress.note if progress else None
-    with filled(out) as folder, computing(options.get("threads"), note, folder):
-        return Opened(folder, train(os.fspath(store), folder, options, steps, progress))
+    machine = configuration.machine
+    with filled(out) as folder:
+        work = partial(train, os.fspath(store), folder, {**options, "devices": machine.devices}, steps)
+        return Opened(folder, on_ranks(work, machine, folder, progress))
+
+
+def _refuse_far(out: PathLike, config: RunConfig) -> None:
+    """Refuse to send away what one of several processes writes, as another would have to follow it."""
+    if config.machine.devices > 1 and remote.is_url(os.fspath(out)):
+        raise Misuse(f"--out {out}: with --devices {config.machine.devices} it must be a folder; give one, and copy it")
 
 
 def configured(

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from curate import __version__, console
-from curate.errors import nearest
+from curate.errors import LostRank, nearest
 from shards.errors import Error
 from shards.io.bus_error import install_handler
 
@@ -119,7 +119,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except Error as error:
-        sys.exit(_say(str(error), error.exit_code))
+        sys.exit(error.exit_code if _is_for_another(error) else _say(str(error), error.exit_code))
     except OSError as error:
         sys.exit(_say(_in_a_line(error), 1))
     except UnicodeEncodeError as error:
@@ -157,6 +157,11 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
         threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
     elif sys.flags.dev_mode:
         sys.__unraisablehook__(lost)
+
+
+def _is_for_another(error: Error) -> bool:
+    """Whether this is one of torchrun's processes that has only lost another: the first of them says so."""
+    return isinstance(error, LostRank) and os.environ.get("RANK", "0") != "0"
 
 
 def _is_want_of_memory(error: Exception) -> bool:

@@ -50,6 +50,8 @@ def pretrain(store: str, out: Path | str, steps: int | None, as_json: bool, **op
     from curate.progress import Bar
 
     summary = api.pretrain(store, out=out, steps=steps, progress=Bar("pretrain"), **given(options)).summary
+    if summary is None:  # another process than the first of torchrun's, which prints
+        return
     text = f"{counted(summary.images, 'image')}, {counted(summary.epochs, 'epoch')}, {counted(summary.steps, 'step')}"
     text += f", {summary.seconds:.0f} s of training; {waited():.0f} s in this call"
     print_result(summary, as_json, f"{text}\ncheckpoints {out}/checkpoints")

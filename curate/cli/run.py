@@ -60,6 +60,8 @@ def run(out: Path | str, config: Path | str | None, paper: bool, dry_run: bool, 
     from curate.progress import Bar
 
     summary = api.run(**asked, progress=Bar("weigh")).summary
+    if summary is None:  # another process than the first of torchrun's, which prints
+        return 0
     print_result(
         summary,
         as_json,

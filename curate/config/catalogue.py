@@ -70,12 +70,14 @@ class SignalSpec:
         defaults: of options, where they differ from the common ones; a method's own go before them.
         references: what it can be compared with (``--reference``).
         inapplicable: as of `MethodSpec`.
+        spreads: whether several processes may share a batch.
     """
 
     factory: Factory
     defaults: Options = field(default_factory=dict)
     references: tuple[str, ...] = ("quantile", "batch", "none")
     inapplicable: tuple[tuple[Options, str], ...] = ()
+    spreads: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class PretextSpec:
         network: the one network that it trains; None for any that is not made for another pretext.
         outputs: of the network's head, where the option ``projection`` makes no other of it.
         statistics: mean and deviation of every channel; None to measure them on the store.
+        spreads: whether several processes may share a batch: what it draws for an image it draws by
+            `curate.rng.drawn`, and what it takes of other images it gathers (`curate.ranks`).
     """
 
     factory: Factory
@@ -115,6 +119,7 @@ class PretextSpec:
     network: str | None = None
     outputs: int = 4
     statistics: tuple[float, float] | None = None
+    spreads: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,11 +130,13 @@ class MetaLossSpec:
         factory: called with (`TargetImages`, `MetaConfig`, `Augment`, `Pretext`, seed); gives a `MetaLoss`.
         needs_labels: whether the target's images must have labels.
         is_pretext: whether it is the pretext's own loss, so that the two can be compared.
+        spreads: whether several processes may share a batch: what its loss is on each adds up to the whole.
     """
 
     factory: Factory
     needs_labels: bool = False
     is_pretext: bool = False
+    spreads: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,6 +209,7 @@ SIGNALS: Registry[SignalSpec] = Registry(
             inapplicable=(
                 ({"contrast": "none"}, "the meta-gradient is of the target's loss, and no store image's is taken"),
             ),
+            spreads=True,
         ),
         "head": SignalSpec(
             "curate.training.head_signal:HeadSignal",
@@ -416,6 +424,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
                 **{"epochs": 35, "batch": 64, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-4},
             },
             usual={**_SMALL, "batch": 32},
+            spreads=True,
         ),
         "reconstruction": PretextSpec(
             "curate.pretexts.reconstruction:Reconstruction.of",
@@ -425,6 +434,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
             },
             network="vae",
             statistics=(0.5, 0.5),  # pixels in [-1, 1], as the VAE's tanh draws them
+            spreads=True,
         ),
         "simclr": PretextSpec(
             "curate.pretexts.contrast:Contrast.of",
@@ -434,6 +444,7 @@ PRETEXTS: Registry[PretextSpec] = Registry(
                 **{"projection": 64, "temperature": 0.2},
             },
             usual=_SMALL,
+            spreads=True,
         ),
     },
 )
@@ -443,8 +454,10 @@ META_LOSSES: Registry[MetaLossSpec] = Registry(
     "curate.meta_losses",
     MetaLossSpec,
     {
-        "prototypical": MetaLossSpec("curate.metalosses.prototypical:Prototypical.of", needs_labels=True),
-        "self-supervised": MetaLossSpec("curate.metalosses.self_supervised:SelfSupervised.of", is_pretext=True),
+        "prototypical": MetaLossSpec("curate.metalosses.prototypical:Prototypical.of", needs_labels=True, spreads=True),
+        "self-supervised": MetaLossSpec(
+            "curate.metalosses.self_supervised:SelfSupervised.of", is_pretext=True, spreads=True
+        ),
     },
 )
 

@@ -224,6 +224,7 @@ def _combinations(config: ResolvedConfig, labelled: bool) -> list[tuple[bool, st
         *_signal(config),
         *_share(config),
         *_schedule(config.train),
+        *_devices(config),
         (
             network.pretext in (None, config.pretext),
             f"--network {named} is for --pretext {network.pretext}; {config.pretext} needs a ResNet",
@@ -356,6 +357,29 @@ def _schedule(train: ResolvedTrain) -> list[tuple[bool, str]]:
     ]
 
 
+def _devices(config: ResolvedConfig) -> list[tuple[bool, str]]:
+    """What several processes that share every batch can train: all of ours but the other signals."""
+    several, spreads = (
+        f"--devices {config.machine.devices}",
+        {
+            f"--pretext {config.pretext}": PRETEXTS.spec(config.pretext).spreads,
+            f"--meta-loss {config.meta.meta_loss}": META_LOSSES.spec(config.meta.meta_loss).spreads,
+            f"--signal {config.belief.signal}": SIGNALS.spec(config.belief.signal).spreads,
+        },
+    )
+    alone = config.machine.devices == 1
+    return [
+        (
+            alone or config.method not in SELECTORS,
+            f"{several}: --method {config.method} trains nothing; leave --devices out",
+        ),
+        *(
+            (alone or able, f"{several}: {what} cannot share a batch among processes; leave one of the two out")
+            for what, able in spreads.items()
+        ),
+    ]
+
+
 def _refuse_inapplicable(config: RunConfig) -> None:
     """Refuse a value that would do nothing; the one that is no choice, and the default, pass."""
     given = {name: value for group in GROUPS for name, value in vars(getattr(config, group)).items()}
@@ -403,6 +427,7 @@ def _ranges(config: ResolvedConfig) -> list[tuple[str, Any, bool, str]]:
         ("shard_size", config.output.shard_size, 1, 2**60),
         ("workers", config.machine.workers, 0, 1024),
         ("threads", config.machine.threads, 1, 1024),
+        ("devices", config.machine.devices, 1, 4096),
         ("cache_bytes", config.machine.cache_bytes, 0, 2**60),
     ):
         rows.append((name, value, value is None or low <= value <= high, f"in {low}..{high}"))

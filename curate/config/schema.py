@@ -103,6 +103,9 @@ class NetworkConfig:
         None, "Network.", NETWORKS, otherwise="small where --crop is at most 32, resnet18 where it is more"
     )
     norm: str = option("batch", "Normalisation layers of the ResNets.", ("batch", "group"))
+    sync_bn: bool = option(
+        True, "Batch norm over the images of all --devices, as one would have it, or of each by itself.", later=True
+    )
     width: int = option(16, "Channels of the small ResNet's first stage (then twice, four times as many).")
     hidden: int = option(100, "Hidden units of the VAE.")
     latent: int = option(1, "Latent units of the VAE.")
@@ -271,6 +274,7 @@ class MachineConfig:
     """How fast the same result comes, and where. No part of a run's identity."""
 
     device: str = option("auto", "Device: auto, cpu, cuda or cuda:N.")
+    devices: int = option(1, "Processes that train together, each on a device of its own, a part of every batch.")
     workers: int | None = option(None, "Processes that decode.", otherwise="one a core, at most 8")
     precision: str = option("auto", "Arithmetic on CUDA.", ("auto", "float32", "tf32", "bf16"))
     threads: int | None = option(None, "Threads that compute.", otherwise="the cores that are free")

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from curate.config.resolved import MeasuredImages
+from curate.rng import drawn
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,14 @@ def crop_and_mirror(pixels: Tensor, crop: int, mirror: bool, generator: torch.Ge
 
     uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""
     k, channels, height, width = pixels.shape
-    top = torch.randint(height - crop + 1, (k, 1), generator=generator)
-    left = torch.randint(width - crop + 1, (k, 1), generator=generator)
-    flipped = torch.randint(2, (k, 1), generator=generator).bool()
+    top, left, flipped = (
+        drawn(lambda n, most=most: torch.randint(most, (n, 1), generator=generator), k, generator)
+        for most in (height - crop + 1, width - crop + 1, 2)
+    )
     if (height, width) == (crop, crop) and not mirror:
         return pixels
     along = torch.arange(crop)
-    columns = torch.where(flipped & mirror, left + crop - 1 - along, left + along)
+    columns = torch.where(flipped.bool() & mirror, left + crop - 1 - along, left + along)
     index = ((top + along)[:, :, None] * width + columns[:, None, :]).flatten(1)
     index = index.to(pixels.device, non_blocking=True)[:, None, :].expand(-1, channels, -1)
     return pixels.flatten(2).gather(2, index).view(k, channels, crop, crop)
@@ -123,7 +125,8 @@ def toned(x: Tensor, how: Strength, generator: torch.Generator) -> Tensor:
 
 def _uniform(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """(count, k) numbers in [0, 1), drawn on the CPU, on the device of ``x``."""
-    return torch.rand(count, len(x), generator=generator).to(x.device, non_blocking=True)
+    numbers = drawn(lambda n: torch.rand(count, n, generator=generator), len(x), generator, dim=1)
+    return numbers.to(x.device, non_blocking=True)
 
 
 def centre_crop(pixels: Tensor, crop: int) -> Tensor:

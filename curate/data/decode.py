@@ -17,6 +17,7 @@ from torch import Tensor
 
 from curate.config.resolved import ResolvedImages
 from curate.data import jpeg
+from curate.ranks import Part
 from curate.types import ERRORS
 from shards.io.images import ImageError, decode
 from shards.member_names import RESERVED
@@ -30,11 +31,19 @@ class Pixels:
         rows: shape (k,), int64, on the CPU.
         pixels: shape (k, C, size, size), uint8, on the CPU or the device.
         bad: (row, place in `ERRORS`) of each image that does not decode.
+        spread: of a batch that several ranks share, which of its images ``pixels`` are, while ``rows`` and ``bad`` are
+            of the whole; None where this process has them all.
     """
 
     rows: Tensor
     pixels: Tensor
     bad: tuple[tuple[int, int], ...] = ()
+    spread: Part | None = None
+
+    @property
+    def part(self) -> Part:
+        """Which images of the batch ``pixels`` are."""
+        return self.spread or Part(0, len(self.rows), len(self.rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes as plain arrays: pickle copies these once, a tensor several times."""

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from curate import ranks
 from curate.data.decode import Decoder, Pixels
 from curate.data.prefetch import on_device
+from curate.data.spread import spread
 from curate.errors import CurateError
 from curate.types import Ints
 from shards import shuffle, stream
@@ -96,9 +98,14 @@ class ImageStore:
     def batches(self, ordered: Ints, size: int, done: int = 0) -> Iterator[Pixels]:
         """Batches of ``size`` rows of ``ordered`` but for the first ``done``, pixels on the device.
 
-        The last may be short. A cache is filled by a whole epoch only.
+        The last may be short. A cache is filled by a whole epoch only; and not over several ranks, as each has other
+        images in the next.
         """
         cuts = [ordered[at : at + size] for at in range(done * size, len(ordered), size)]
+        if ranks.world() > 1:
+            own = [rows[ranks.span(len(rows))] for rows in cuts]
+            yield from spread(cuts, on_device(self.read(own), self.device))
+            return
         if self.cache is not None and self.cache.holds(ordered):
             for rows in map(torch.from_numpy, cuts):
                 yield Pixels(rows, self.cache.get(rows))

@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from curate import ranks
 from curate.config.schema import MetaConfig
 from curate.data.augment import Augment
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
 from curate.models.networks import Network
 from curate.pretexts.base import Pretext
-from curate.rng import generator
+from curate.rng import generator_of_part
 
 
 class Episode(NamedTuple):
     """Support images first, then queries, in one batch.
 
     Args:
-        images: shape (s + q, C, crop, crop), normalised floats.
+        images: shape (s + q, C, crop, crop), normalised floats; over several ranks, those of this one.
         averaging: shape (K, s): row c averages the support images of way c.
         answers: shape (q,), int64: the way of each query.
     """
@@ -56,9 +57,11 @@ class Prototypical:
 
     def batch(self, epoch: int, step: int) -> Episode:
         """An episode of the target, keyed by (seed, epoch, step)."""
-        g = generator(self.seed, "episode", epoch, step)
+        g = generator_of_part(self.seed, "episode", epoch, step)
         support, queries = draw_episode(self.members, self.ways, self.config, g)
         chosen = torch.cat([*support, *queries])
+        g.own, g.whole = ranks.part(len(chosen)).own, len(chosen)
+        chosen = chosen[g.own]
         device = self.target.pixels.device
         images = self.crop(self.target.pixels[chosen.to(device, non_blocking=True)], g)
         sizes = torch.tensor([len(rows) for rows in support])
@@ -72,16 +75,20 @@ class Prototypical:
         """Ways, support and query images of an episode, in words."""
         batch = self.batch(1, 0)
         ways, support = batch.averaging.shape
-        return f"{ways} ways, {support} support and {len(batch.answers)} query images ({len(batch.images)} in a batch)"
+        return f"{ways} ways, {support} support and {len(batch.answers)} query images ({self._size(batch)} in a batch)"
 
     def loss(self, network: Network, batch: Episode) -> Tensor:
-        """Mean cross-entropy over the queries, a scalar."""
-        features = network(batch.images).features
+        """Mean cross-entropy over the queries, a scalar; over several ranks, which all know it, an equal part of it."""
+        features = ranks.part(self._size(batch)).gathered(network(batch.images).features)
         support = batch.averaging.shape[1]
         prototypes = batch.averaging.to(features.dtype) @ features[:support]
         queries = features[support:] if len(features) > support else features
         distances = (queries[:, None] - prototypes[None]).square().sum(-1)
-        return F.cross_entropy(-distances, batch.answers)
+        return ranks.one_part(F.cross_entropy(-distances, batch.answers))
+
+    def _size(self, batch: Episode) -> int:
+        """Images of the whole episode."""
+        return batch.averaging.shape[1] + (len(batch.answers) if self.config.query == "apart" else 0)
 
 
 def usable_classes(labels: Tensor, config: MetaConfig) -> list[Tensor]:

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from curate import ranks
 from curate.config.schema import MetaConfig
 from curate.data.augment import Augment
 from curate.errors import CurateError
 from curate.metalosses.base import TargetImages
 from curate.models.networks import Network
 from curate.pretexts.base import Pretext
-from curate.rng import generator
+from curate.rng import generator_of_part
 
 
 class SelfSupervised:
@@ -35,9 +36,10 @@ class SelfSupervised:
         return cls(target, config, pretext, seed)
 
     def batch(self, epoch: int, step: int) -> Any:
-        """A view of ``size`` target images, keyed by (seed, epoch, step)."""
-        g = generator(self.seed, "target", epoch, step)
-        rows = torch.randperm(len(self.target.pixels), generator=g)[: self.size]
+        """A view of ``size`` target images, keyed by (seed, epoch, step); of this rank's among them."""
+        own = ranks.part(self.size).own
+        g = generator_of_part(self.seed, "target", epoch, step, own, self.size)
+        rows = torch.randperm(len(self.target.pixels), generator=g)[: self.size][own]
         return self.view(self.target.pixels[rows.to(self.target.pixels.device, non_blocking=True)], g)
 
     def shape(self) -> str:
@@ -49,5 +51,5 @@ class SelfSupervised:
         return self.pretext.losses(network, batch)
 
     def loss(self, network: Network, batch: Any) -> Tensor:
-        """Mean pretext loss, a scalar."""
-        return self.losses(network, batch).mean()
+        """Mean pretext loss, a scalar; over several ranks, its part of it."""
+        return ranks.part(self.size).weighed(self.losses(network, batch).mean())

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from curate.config.schema import NetworkConfig
 from curate.data.augment import Augment
 from curate.models.networks import Network
+from curate.rng import drawn
 
 
 class Noisy(NamedTuple):
@@ -52,5 +53,5 @@ class Reconstruction:
         return error + kl
 
     def _noisy(self, pixels: Tensor, generator: torch.Generator) -> Noisy:
-        noise = torch.randn((len(pixels), self.latent), generator=generator)
+        noise = drawn(lambda n: torch.randn((n, self.latent), generator=generator), len(pixels), generator)
         return Noisy(self.augment.normalise(pixels), noise.to(pixels.device, non_blocking=True))

@@ -37,6 +37,8 @@ _GO_BACK = "remove its folder to go on from an older epoch"
 #: Before the names of what a signal carries besides the mean of the meta-gradient.
 _RUNNING = "running/"
 _HEAVY = ("optimizer.safetensors", "weights.safetensors", "signal.safetensors")
+#: The files of tensors that every checkpoint has.
+TENSORS = (_MODEL, *_HEAVY)
 
 
 @dataclass
@@ -66,12 +68,16 @@ def save(run: Path, epoch: int, network: nn.Module, state: State, examples: Exam
 
 def write(at: Path, network: nn.Module, state: State, examples: Examples) -> None:
     """Write the tensors of a checkpoint into a folder, of which `mark` makes one."""
-    write_tensors(at / _MODEL, model_state(network, state.theta))
-    write_tensors(at / "optimizer.safetensors", state.velocity)
+    for name, tensors in tensors_of(network, state, examples).items():
+        write_tensors(at / name, tensors)
+
+
+def tensors_of(network: nn.Module, state: State, examples: Examples) -> dict[str, dict[str, Tensor]]:
+    """What a checkpoint holds, by the file that it is in (`TENSORS`)."""
     kept, visits, error = (torch.from_numpy(x) for x in (examples.kept, examples.visits, examples.error))
     weights = {**state.method.state(), "kept": kept, "visits": visits, "error": error}
-    write_tensors(at / "weights.safetensors", weights)
-    write_tensors(at / "signal.safetensors", {**(state.signal.mean_u or {}), **_named_running(state)})
+    held = {**(state.signal.mean_u or {}), **_named_running(state)}
+    return dict(zip(TENSORS, (model_state(network, state.theta), state.velocity, weights, held), strict=True))
 
 
 def finish(run: Path, epoch: int, state: State, generation: int) -> None:
@@ -176,25 +182,37 @@ def take_up(at: Path, network: nn.Module, state: State, examples: Examples, todo
     Raises:
         CurateError: a file is missing or damaged.
     """
-    device = next(iter(state.theta.values())).device
     record = read_marker(at, todo)
     load_model(at / _MODEL, network, todo)
+    held = {name: read(at / name, todo) for name in _HEAVY}
+    fill(held, record["signal"], network, state, examples)
+    state.step = record["step"]
+    return record
+
+
+def fill(
+    held: dict[str, dict[str, Tensor]], scalars: dict[str, Any], network: nn.Module, state: State, examples: Examples
+) -> None:
+    """Take up what `tensors_of` gave, the model by way of the network, which has it already.
+
+    Args:
+        scalars: of the signal.
+    """
+    device = next(iter(state.theta.values())).device
     layout = {name: x.detach() for name, x in network.named_parameters()}
     state.theta = {name: layout[name].clone().requires_grad_() for name in state.theta}
-    for name, x in read(at / "optimizer.safetensors", todo).items():
+    optimizer, weights, signals = (held[name] for name in _HEAVY)
+    for name, x in optimizer.items():
         state.velocity[name].copy_(x)
-    weights = read(at / "weights.safetensors", todo)
+    weights = dict(weights)
     for name in ("kept", "visits", "error"):
         getattr(examples, name)[:] = weights.pop(name).numpy()
     state.method.restore(weights)
-    held = read(at / "signal.safetensors", todo)
-    mean_u = {name: x for name, x in held.items() if not name.startswith(_RUNNING)}
-    state.running = {name.removeprefix(_RUNNING): x.to(device) for name, x in held.items() if name not in mean_u}
+    mean_u = {name: x for name, x in signals.items() if not name.startswith(_RUNNING)}
+    state.running = {name.removeprefix(_RUNNING): x.to(device) for name, x in signals.items() if name not in mean_u}
     # A file has its own order; the signal pairs parameters in theta's.
     ordered = {name: mean_u[name].to(device) for name in state.theta} if mean_u else None
-    state.signal = signal.restore(record["signal"], ordered, device)
-    state.step = record["step"]
-    return record
+    state.signal = signal.restore(scalars, ordered, device)
 
 
 def _named_running(state: State) -> dict[str, Tensor]:
@@ -262,6 +280,9 @@ def _checksum(record: dict[str, Any]) -> str:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors to a file that appears whole; the same ones give the same bytes."""
-    # Contiguous on the CPU: the file does not depend on device or memory layout.
-    plain = {name: x.detach().to("cpu").contiguous() for name, x in tensors.items()}
-    write_bytes(path, safetensors.torch.save(plain))
+    write_bytes(path, safetensors.torch.save(on_host(tensors)))
+
+
+def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous on the CPU: bytes made of them do not depend on device or memory layout."""
+    return {name: x.detach().to("cpu").contiguous() for name, x in tensors.items()}

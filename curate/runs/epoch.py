@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from curate import ranks
 from curate.data.decode import Pixels
 from curate.errors import CurateError, NothingLeft
 from curate.progress import Progress
-from curate.runs import midway, stopping
+from curate.runs import hand_over, midway, stopping
 from curate.runs.prepare import Job
 from curate.training import engine
 from curate.types import Ints
@@ -28,8 +29,10 @@ def train_on(
 ) -> tuple[engine.Totals, dict[str, float]]:
     """Train one epoch on ``rows``, or its first ``most_steps``; count the visits, and note what does not decode.
 
-    Goes on in its midst where an earlier call saved it there in ``out``, and saves it there itself.
+    Goes on in its midst where an earlier call saved it there in ``out``, and saves it there itself. Over several ranks
+    each trains on its part of every batch; the first calls this, and has the others call it (`curate.runs.follow`).
     """
+    hand_over.lead(job, epoch, most_steps)
     size, device = job.config.train.batch, job.setup.device
     ordered = job.images.order(rows, job.config.seed, epoch)
     ordered = ordered[: visited(len(ordered), size, job.setup.pretext.couples, most_steps)]
@@ -43,12 +46,14 @@ def train_on(
     totals = engine.Totals.fresh(device)
     one = midway.Pass(job, out, epoch, ordered, totals, job.state.step)
     done = midway.take_up(one, progress)
+    if not ranks.is_common(done):
+        raise CurateError(f"{out}: not every rank sees the same files in it; name a folder that all machines share")
     totals.seconds["step"] += time.perf_counter() - begun
     totals.cpu_seconds += time.thread_time() - busy
     batches = _counted(job, job.images.batches(ordered, size, done), epoch, len(rows), min(done * size, len(rows)))
     try:
         with stopping.postponed(partial(progress.note, _STOPPING)) as stop:
-            watched = midway.saving(one, batches, stop, progress)
+            watched = midway.saving(one, batches, stop, progress) if ranks.is_first() else batches
             engine.train_epoch(job.setup, job.state, epoch, watched, progress.step, totals)
     except torch.cuda.OutOfMemoryError as error:
         raise CurateError(

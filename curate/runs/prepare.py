@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from curate import ranks
 from curate.config.defaults import resolve
 from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import ImageConfig, RunConfig
@@ -22,6 +23,7 @@ from curate.metalosses.base import MetaLoss, TargetImages
 from curate.methods import METHODS
 from curate.methods.base import Method, MethodInputs
 from curate.models.networks import network_of
+from curate.models.synced_batch_norm import synced
 from curate.pretexts import PRETEXTS
 from curate.pretexts.base import Pretext
 from curate.runs import provenance, saved_network, target_distances
@@ -100,6 +102,9 @@ def prepare(config: RunConfig, out: Path) -> Job:
     if method.learns:
         meta_loss = _meta_loss(whole, target, decoder, augment, pretext, device, notes)
     network = network_of(whole).to(device)
+    _refuse_wrapped(network, whole)
+    if ranks.world() > 1 and whole.network.sync_bn:
+        network = synced(network)
     if device.type == "cuda" or whole.machine.layout != "planes":
         network = network.to(memory_format=torch.channels_last)  # and so all that its convolutions make
     setup = engine.Setup(whole, network, pretext, meta_loss, device)
@@ -112,10 +117,19 @@ def pretext_of(config: ReadyConfig) -> Pretext:
     return pretext
 
 
+def _refuse_wrapped(network: torch.nn.Module, config: ResolvedConfig) -> None:
+    """Refuse a network from outside that spreads itself: such a module loses tangents without a word."""
+    kinds = {kind.__name__ for part in network.modules() for kind in type(part).__mro__}
+    wrapped = kinds & {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
+    if wrapped:
+        name = config.network.network
+        raise Misuse(f"--network {name}: is wrapped in {min(wrapped)}; give the bare module, --devices spreads it")
+
+
 def open_images(config: ResolvedConfig, index: shard_index.Index, decoder: Decoder, device: torch.device) -> ImageStore:
     """The store's images, by the machine's workers and memory."""
     machine = config.machine
-    workers = default_workers() if machine.workers is None else machine.workers
+    workers = max(1, default_workers() // ranks.here()) if machine.workers is None else machine.workers
     cache = default_cache_bytes(device) if machine.cache_bytes is None else machine.cache_bytes
     return ImageStore(ShardView.whole(index), decoder, workers, cache, device)
 

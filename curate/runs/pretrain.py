@@ -15,7 +15,7 @@ from curate.config.schema import RunConfig, from_options
 from curate.errors import Misuse
 from curate.ledger.metrics import METRICS, append_metrics, read_metrics, seconds_spent
 from curate.progress import NullProgress, Progress
-from curate.runs import checkpoint
+from curate.runs import checkpoint, hand_over
 from curate.runs.epoch import numbers_of, refuse_undecodable, train_on, visited
 from curate.runs.prepare import fresh_examples, prepare, pretext_of, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
@@ -93,6 +93,7 @@ def _pretrain(config: RunConfig, out: Path, steps: int | None, progress: Progres
             append_metrics(out / METRICS, report)
             checkpoint.finish(out, epoch, job.state, 0)
             progress.report(report)
+    hand_over.dismiss()
     loss = parse_json(read_metrics(out)[-1])["pretext_loss"]
     return PretrainSummary(len(trainable(job.examples)), last, job.state.step, loss, seconds_spent(out))
 

@@ -59,16 +59,21 @@ def _generations(out: Path) -> dict[int, Path]:
 
 
 def take_up(job: Job, out: Path, generation: int) -> None:
-    """Read on from a generation of an earlier call, and remove what came after it.
+    """Read on from a generation of an earlier call, and remove what came after it."""
+    for number, path in _generations(out).items():
+        if number > generation:
+            shutil.rmtree(path)
+    read_from(job, out, generation)
+
+
+def read_from(job: Job, out: Path, generation: int) -> None:
+    """Read a generation of shards from now on.
 
     The store holds everything: it is read where there is no such generation: before the first (0), and where images
     have returned that the last one lacked.
     """
-    for number, path in _generations(out).items():
-        if number > generation:
-            shutil.rmtree(path)
-    if folder(out, generation).is_dir():
-        job.images.view = _view(folder(out, generation))
+    at = folder(out, generation)
+    job.images.view = _view(at) if at.is_dir() else ShardView.whole(job.index)
     job.generation = generation
 
 

@@ -22,7 +22,7 @@ from curate.errors import NothingLeft
 from curate.ledger import ledger, manifest, pruner
 from curate.ledger.metrics import METRICS, append_metrics
 from curate.progress import NullProgress, Progress
-from curate.runs import checkpoint, look_alikes, prior, reshard
+from curate.runs import checkpoint, hand_over, look_alikes, prior, reshard
 from curate.runs.epoch import fewest_kept, numbers_of, refuse_undecodable, train_on
 from curate.runs.prepare import Job, prepare, trainable
 from curate.runs.run_dir import claim, continued, refuse_overlap, resume
@@ -104,6 +104,7 @@ def _run(config: RunConfig, out: Path, progress: Progress, started: float) -> Ru
     with progress:
         for epoch in range(done + 1, last + 1):
             one_epoch(job, out, run_id, epoch, progress)
+    hand_over.dismiss()
     ledger.write_final(out)
     shared = reshard.curated(job, out, last, progress).shared_keys
     if shared:

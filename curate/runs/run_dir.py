@@ -6,9 +6,11 @@ import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from curate import ranks
 from curate.config.schema import RunConfig
 from curate.data.decode import Pixels
 from curate.errors import CurateError, Misuse
@@ -87,12 +89,19 @@ def claim(job: Job, out: Path, progress: Progress) -> str:
         refuse_foreign(out)
         chosen = _settle_precision(job)
         machine = {"device": str(job.setup.device), "precision": chosen.name, "agreement": chosen.agreement}
-        machine |= {"threads": torch.get_num_threads(), "statistics": job.statistics}
+        machine |= {"threads": torch.get_num_threads(), "statistics": job.statistics, **_ranks(job)}
         record = provenance.write_run(path, job.config, who, machine)
     for name, cosine in chosen.agreement.items():
         progress.note(f"meta-gradient in {name} against float32: cosine {cosine:.4f}; using {chosen.name}")
     job.setup = replace(job.setup, autocast=chosen.autocast)
     return str(record["run_id"])
+
+
+def _ranks(job: Job) -> dict[str, Any]:
+    """How many processes train together, and whose images batch norm goes by; nothing of one by itself."""
+    if ranks.world() == 1:
+        return {}
+    return {"ranks": ranks.world(), "batch_norm": "all ranks" if job.config.network.sync_bn else "each rank"}
 
 
 def refuse_foreign(out: Path) -> None:
@@ -118,7 +127,8 @@ def _settle_precision(job: Job) -> precision.Precision:
         job.state.method.begin_epoch(batch.rows.to(device), torch.zeros_like(batch.rows).to(device), 0)
         return engine.meta_gradient(replace(job.setup, autocast=dtype), job.state, batch)
 
-    return precision.choose(wanted, device, meta_gradient)
+    with ranks.alone():
+        return precision.choose(wanted, device, meta_gradient)
 
 
 def resume(job: Job, out: Path, progress: Progress) -> int:

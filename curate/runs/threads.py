@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
+from curate import ranks
 from curate.runs.provenance import read_run
 from shards.io.cores import free_cores, usable_cores
 
@@ -25,17 +26,17 @@ def chosen(asked: int | None, begun: int | None = None) -> tuple[int, str]:
 
     Args:
         asked: by --threads; None for what `OMP_NUM_THREADS` says, or else what is free, and never more than torch has.
-        begun: what an unfinished run began with, in place of what is free.
+        begun: what an unfinished run began with, in place of what is free. Several ranks share what is free.
     """
     if asked is not None:
         return asked, ""
     now = torch.get_num_threads()
     if _VARIABLE in os.environ or now == 1:
         return now, ""
-    if begun is not None:
+    if begun is not None and ranks.world() == 1:
         return begun, ""
     usable = usable_cores()
-    number = min(now, usable, free_cores())
+    number = max(1, min(now, usable, free_cores()) // ranks.here())
     threads, cores = f"{number} thread{'s' * (number > 1)}", f"{usable} core{'s' * (usable > 1)}"
     return number, f"computing with {threads}: {cores}, load {os.getloadavg()[0]:.1f}; --threads says otherwise"
 

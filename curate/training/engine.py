@@ -2,6 +2,9 @@
 
 Owns theta, its velocity and the signal. What is trained on comes as batches of pixels; what is judged, written and
 kept is decided elsewhere. A step is pure functions on parameters, and nothing in it waits for the device.
+
+Over several ranks each passes its part of a batch through the network. Three sums put a step together (`curate.ranks`):
+the weighted gradient, u, and the signal of the batch's images; so every rank holds the same parameters and beliefs.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from curate import ranks
 from curate.config.catalogue import SIGNALS
 from curate.config.resolved import ResolvedConfig
 from curate.data.decode import Pixels
@@ -24,7 +28,7 @@ from curate.metalosses.base import ImageLosses, MetaLoss
 from curate.methods.base import Method
 from curate.models.networks import Network, Parameters, autocast, functional, without_state
 from curate.pretexts.base import Pretext
-from curate.rng import generator
+from curate.rng import generator_of_part
 from curate.training import evaluators, ghost_products, lookahead, signal
 from curate.training.signals import Running, SignalInputs, StepSignal
 
@@ -33,7 +37,7 @@ LOOK_EVERY = 50
 #: Steps over which the rate of a cosine rises, or a tenth of all where these are few.
 RISE = 20
 #: A batch with fewer images is passed over: batch norm needs two.
-FEWEST = 2
+FEWEST = ranks.FEWEST
 
 
 @dataclass(frozen=True)
@@ -230,13 +234,15 @@ def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
     """
     lr, theta, velocity = learning_rate(setup.config, 1, state.step), state.theta, state.velocity
     buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
-    source = _source_pass(setup, state, 1, batch)
-    _advance(setup, state, source.gradient(state.method.weights(batch.rows.to(setup.device))), lr)
+    source, weights = _source_pass(setup, state, 1, batch), state.method.weights(batch.rows.to(setup.device))
+    _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
     target = _target_pass(setup, state, 1)
+    u, _ = ranks.added(target.gradient(), target.loss)
+    products = source.along(u)
     state.theta, state.velocity = theta, velocity
     for name, x in setup.network.named_buffers():
         x.copy_(buffers[name])
-    return -lr / len(batch.rows) * source.along_target(target)
+    return -lr / len(batch.rows) * batch.part.gathered(products)
 
 
 def _learning_step(setup: Setup, state: State) -> Step:
@@ -252,17 +258,19 @@ def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels
     rows = batch.rows.to(setup.device, non_blocking=True)
     weights = state.method.weights(rows)
     losses = _losses(setup, state, epoch, batch)(_network(setup, setup.network, state.theta))
-    _advance(setup, state, lookahead.gradient((weights * losses).sum() / len(weights), state.theta), lr)
-    totals.add(state.step, len(weights), losses.mean(), None, None, weights.mean())
+    own = weights[batch.part.own]
+    gradient = lookahead.gradient((own * losses).sum() / len(own), state.theta)
+    loss = _descend(setup, state, batch, gradient, losses, lr)
+    totals.add(state.step, len(weights), loss, None, None, weights.mean())
 
 
 def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
     """The look-ahead step, the target's loss after it, and the products with the gradients before it."""
     rows = batch.rows.to(setup.device, non_blocking=True)
     source, weights = _source_pass(setup, state, epoch, batch), state.method.weights(rows)
-    _advance(setup, state, source.gradient(weights), lr)
-    learnt = _learn(setup, state, epoch, lr, rows, source)
-    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+    loss = _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
+    learnt = _learn(setup, state, epoch, lr, batch, source)
+    totals.add(state.step, len(rows), loss, *learnt, weights.mean())
 
 
 def _now_and_then(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, totals: Totals) -> None:
@@ -277,7 +285,7 @@ def _judged_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixel
     rows = batch.rows.to(setup.device, non_blocking=True)
     weights = state.method.weights(rows)
     source = setup.step_signal.source(state.theta, _losses(setup, state, epoch, batch))
-    _advance(setup, state, source.gradient(weights), lr)
+    loss = _descend(setup, state, batch, source.gradient(weights), source.losses, lr)
     target = None
     if _is_due(setup, state):
         target = setup.step_signal.target(state.theta, _target_losses(setup, state, epoch))
@@ -285,7 +293,7 @@ def _judged_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixel
     refined = signal.refine(state.signal, h, setup.config.belief)
     state.method.update(rows, refined.signal, state.step)
     meta = None if target is None else target.loss
-    totals.add(state.step, len(rows), source.losses.mean(), meta, refined, weights.mean())
+    totals.add(state.step, len(rows), loss, meta, refined, weights.mean())
 
 
 def _is_due(setup: Setup, state: State) -> bool:
@@ -297,32 +305,44 @@ def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: P
     then the step with them (Ren et al. 2018)."""
     rows = batch.rows.to(setup.device, non_blocking=True)
     source = _source_pass(setup, state, epoch, batch)
-    learnt = _learn(setup, state, epoch, lr, rows, source)
+    learnt = _learn(setup, state, epoch, lr, batch, source)
     weights = state.method.weights(rows)
-    _advance(setup, state, source.gradient(weights), lr)
-    totals.add(state.step, len(rows), source.losses.mean(), *learnt, weights.mean())
+    loss = _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
+    totals.add(state.step, len(rows), loss, *learnt, weights.mean())
 
 
 def _learn(
-    setup: Setup, state: State, epoch: int, lr: float, rows: Tensor, source: evaluators.SourcePass
+    setup: Setup, state: State, epoch: int, lr: float, batch: Pixels, source: evaluators.SourcePass
 ) -> tuple[Tensor, signal.Refined]:
     """One target batch at the state's parameters, and the method's update by it. Returns the meta-loss, a scalar on
     the device, and the signal."""
-    belief, rate = setup.config.belief, lr / len(rows)
-    target = _target_pass(setup, state, epoch)
-    if signal.needs_gradient(belief):
-        products = source.along(signal.direction(state.signal, target.gradient(), rate, belief))
-    else:
-        products = source.along_target(target)
-    h = -rate * products
-    refined = signal.refine(state.signal, h, belief)
-    state.method.update(rows, refined.signal, state.step)
-    return target.loss, refined
+    rate = lr / len(batch.rows)
+    products, meta = _products(setup, state, epoch, source, rate)
+    h = -rate * batch.part.gathered(products)
+    refined = signal.refine(state.signal, h, setup.config.belief)
+    state.method.update(batch.rows.to(setup.device, non_blocking=True), refined.signal, state.step)
+    return meta, refined
+
+
+def _products(
+    setup: Setup, state: State, epoch: int, source: evaluators.SourcePass, rate: float
+) -> tuple[Tensor, Tensor]:
+    """<u, grad L_i> for the images of this rank, u the gradient of a target batch's loss or its mean; and that loss.
+
+    Over several ranks u is summed up, so it must be formed.
+    """
+    belief, target = setup.config.belief, _target_pass(setup, state, epoch)
+    if not signal.needs_gradient(belief) and ranks.world() == 1:
+        return source.along_target(target), target.loss
+    u, loss = ranks.added(target.gradient(), target.loss)
+    return source.along(signal.direction(state.signal, u, rate, belief)), loss
 
 
 def _losses(setup: Setup, state: State, epoch: int, batch: Pixels) -> lookahead.Losses:
     """The pretext's losses of one view of the batch, as a function of a network."""
-    view = setup.pretext.view(batch.pixels, generator(setup.config.seed, "view", epoch, state.step))
+    part = batch.part
+    draws = generator_of_part(setup.config.seed, "view", epoch, state.step, part.own, part.whole)
+    view = setup.pretext.view(batch.pixels, draws)
     return partial(setup.pretext.losses, view=view)
 
 
@@ -352,7 +372,7 @@ def choose_evaluator(setup: Setup, theta: Parameters, losses: lookahead.Losses) 
     """The layers' tape where pretext and network allow it and a first batch confirms it, else the tangent."""
     if setup.autocast is None and not setup.pretext.couples and ghost_products.refusal(setup.network) is None:
         found = ghost_products.Taped(setup.network)
-        if evaluators.agree(found, setup.bare, theta, losses):
+        if ranks.everywhere(evaluators.agree(found, setup.bare, theta, losses)):
             return found
     bind = partial(_network, setup, setup.network)
     return evaluators.Tangent(bind, partial(_network, setup, setup.meta_network), setup.bare)
@@ -375,11 +395,15 @@ def _step_signal(setup: Setup) -> StepSignal | None:
     return found
 
 
-def _advance(setup: Setup, state: State, grads: Parameters, lr: float) -> None:
+def _descend(setup: Setup, state: State, batch: Pixels, gradient: Parameters, losses: Tensor, lr: float) -> Tensor:
+    """The step of SGD by the gradient of the whole batch, of which this rank has that of its own images; returns the
+    mean of the batch's losses, a scalar on the device."""
     train = setup.config.train
+    gradient, loss = ranks.added(gradient, losses.mean(), batch.part.share)
     state.theta, state.velocity = lookahead.sgd_step(
-        state.theta, state.velocity, grads, lr, train.momentum, train.weight_decay
+        state.theta, state.velocity, gradient, lr, train.momentum, train.weight_decay
     )
+    return loss
 
 
 def _network(setup: Setup, module: nn.Module, theta: Parameters) -> Network:

@@ -36,6 +36,13 @@ def use(name: str) -> None:
     torch.backends.cudnn.allow_tf32 = tf32
 
 
+def in_use(autocast: torch.dtype | None) -> str:
+    """The name of the arithmetic that torch's switches are set for, and forwards under ``autocast``."""
+    if autocast is not None:
+        return "bf16"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "float32"
+
+
 def choose(
     wanted: str, device: torch.device, meta_gradient: Callable[[torch.dtype | None], Tensor] | None
 ) -> Precision:

@@ -1,0 +1,236 @@
+"""A run over several ranks keeps what a run of one process keeps; goes on with any number of them; ends as one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toyset
+
+from curate import api
+from curate.errors import CurateError, Misuse
+from curate.progress import NullProgress
+from curate.runs import checkpoint
+
+pytestmark = pytest.mark.slow
+
+#: Two images that do not decode; batches of 16 of them fall on ranks, and the last of an epoch is short.
+COUNT, BROKEN = 90, {9: b"no picture", 50: b"none"}
+OPTIONS = {**toyset.FAST, "workers": 0, "threads": 1, "momentum": 0.5, "rewrite": "always", "checkpoint_every": "never"}
+#: A network with batch norm, on the digits.
+CONVOLUTIONS = {
+    **{"pretext": "rotation", "network": "small", "width": 4, "colour": "grey", "size": 10, "crop": 8, "epochs": 2},
+    **{
+        "norm": "batch",
+        "lr": 0.05,
+        "batch": 16,
+        "target_batch": 16,
+        "prior": "uniform",
+        "meta_loss": "self-supervised",
+    },
+    **{"eta": 2.0, "expected_gradient": True, "reference": "batch", "lam": 0.45, "stem_stride": 1, "lr_drops": ()},
+    **{"workers": 0, "threads": 1, "device": "cpu", "checkpoint_every": "never", "meta_average": 0.0},
+}
+METHODS = {
+    "bdw": {},
+    "batch norm": CONVOLUTIONS,
+    "prototypical": {**CONVOLUTIONS, "meta_loss": "prototypical", "ways": 4, "shots": 2},
+    "shared, momentum off": {"share": "clusters:4", "encoder": "pixels", "rewrite": "end"},
+    "l2rw": {"method": "l2rw"},
+    "dw": {"method": "dw", "lam": 0.0, "reference": "none"},
+    "contrast": {**CONVOLUTIONS, "pretext": "simclr", "norm": "group"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    toyset.make_store(folder / "store", COUNT, BROKEN)
+    toyset.make_target(folder / "target")
+    return folder
+
+
+def go(data, out, devices, progress=None, **changes):
+    base = changes if "pretext" in changes else OPTIONS | changes
+    if base.get("method") == "l2rw":
+        base = {name: base[name] for name in ("method", "pretext", "size", "crop", "hidden", "epochs", "batch", "lr")}
+        base |= {name: OPTIONS[name] for name in ("target_batch", "meta_loss", "workers", "threads", "device")}
+    if base.get("method") == "dw":
+        base = {name: value for name, value in base.items() if name not in ("rho", "meta_momentum")}
+    return api.run(data / "store", data / "target", out=out, devices=devices, progress=progress, **base)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_ranks_keep_what_one_process_keeps(data, tmp_path, name):
+    """In float32, where sums over ranks round otherwise; curated shards byte for byte, beliefs to 1e-4."""
+    runs = [go(data, tmp_path / str(devices), devices, **METHODS[name]) for devices in (1, 2)]
+    one, two = (run.weights() for run in runs)
+    assert one.select(["row", "visits", "kept", "error"]).equals(two.select(["row", "visits", "kept", "error"]))
+    np.testing.assert_allclose(two["mean"].to_numpy(), one["mean"].to_numpy(), rtol=2e-3, atol=1e-4)
+    assert runs[0].run_id == runs[1].run_id
+    assert shards_of(tmp_path / "1") == shards_of(tmp_path / "2")
+    for first, second in zip(*(run.metrics() for run in runs)):
+        assert first["images"] == second["images"]
+        assert second["pretext_loss"] == pytest.approx(first["pretext_loss"], rel=1e-3)
+        assert second["meta_loss"] == pytest.approx(first["meta_loss"], rel=1e-3)
+
+
+def shards_of(out):
+    return {path.name: path.read_bytes() for path in sorted((out / "curated").glob("*.tar"))}
+
+
+@pytest.fixture(scope="module")
+def four(data, tmp_path_factory):
+    """A run of four ranks that was never stopped."""
+    out = tmp_path_factory.mktemp("four") / "run"
+    go(data, out, 4)
+    return out
+
+
+def test_four_ranks_keep_what_one_process_keeps(data, four, tmp_path):
+    go(data, tmp_path / "one", 1)
+    assert toyset.manifest(four, 3) == toyset.manifest(tmp_path / "one", 3)
+    assert shards_of(four) == shards_of(tmp_path / "one")
+    machine = api.open_run(four).record["machine"]
+    assert (machine["ranks"], machine["batch_norm"]) == (4, "all ranks")
+
+
+class StopAfter(NullProgress):
+    """Ends a run when an epoch is reported."""
+
+    def __init__(self, epoch):
+        self.last = epoch
+
+    def report(self, report):
+        if report.epoch == self.last:
+            raise CurateError(f"stopped after epoch {report.epoch}")
+
+
+def test_going_on_with_another_number_of_ranks(data, four, tmp_path):
+    """An epoch on four, one on one, one on two; the end is that of four throughout."""
+    out = tmp_path / "run"
+    for epoch, devices in ((1, 4), (2, 1)):
+        with pytest.raises(CurateError, match=f"stopped after epoch {epoch}"):
+            go(data, out, devices, StopAfter(epoch))
+    go(data, out, 2)
+    assert checkpoint.finished(out) == [1, 2, 3]
+    for epoch in (1, 2, 3):
+        assert toyset.manifest(out, epoch) == toyset.manifest(four, epoch)
+    assert shards_of(out) == shards_of(four)
+
+
+def test_pretraining(data, tmp_path):
+    """So many steps, the last epoch a part of one: the loss and the network of one process."""
+    options = {name: CONVOLUTIONS[name] for name in ("network", "width", "colour", "size", "crop", "lr", "batch")}
+    options |= {"workers": 0, "threads": 1, "device": "cpu"}
+    one, two = (api.pretrain(data / "store", out=tmp_path / str(n), steps=8, devices=n, **options) for n in (1, 2))
+    assert (two.summary.steps, two.summary.images) == (one.summary.steps, one.summary.images) == (8, COUNT - 2)
+    assert two.summary.loss == pytest.approx(one.summary.loss, rel=1e-4)
+    theirs = one.network().state_dict()
+    for name, x in two.network().state_dict().items():
+        np.testing.assert_allclose(x.numpy(), theirs[name].numpy(), rtol=1e-2, atol=1e-4, err_msg=name)
+
+
+def command(data, out, **changes):
+    options = OPTIONS | {"checkpoint_every": 1, "devices": 4} | changes
+    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    inputs = ["--store", str(data / "store"), "--target", str(data / "target"), "--out", str(out)]
+    return [*inputs, *words]
+
+
+def start(*words):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def children(process):
+    """The ranks, in the order in which they were started; not the helper that Python starts before them."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(each) for each in listed if "spawn_main" in Path(f"/proc/{each}/cmdline").read_text()]
+
+
+def wait_for(condition, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+in_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found in /proc")
+
+
+@in_proc
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_rank_that_is_killed_ends_the_job(data, four, tmp_path, which):
+    """Within a minute, with one line; then the same command goes on to the bytes of a run that was never stopped."""
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "curate", "run", *command(data, out)]
+    process = start(*words)
+    wait_for(lambda: checkpoint.midway_in(out) and len(children(process)) == 4)
+    ranks = children(process)
+    os.kill(ranks[which], signal.SIGKILL)
+    killed = time.monotonic()
+    _, told = process.communicate(timeout=60)
+    assert time.monotonic() - killed < 30
+    assert process.returncode == 1
+    lines = [line for line in told.splitlines() if line.startswith("Error")]
+    assert lines == [
+        f"Error: rank {which} of 4 was ended by SIGKILL, perhaps for want of memory; the same command goes on from "
+        "the last checkpoint"
+    ]
+    assert "Traceback" not in told
+    wait_for(lambda: not any(Path(f"/proc/{each}").exists() for each in ranks), 5)
+    again = start(*words)
+    _, told = again.communicate(timeout=240)
+    assert again.returncode == 0, told
+    assert toyset.same_run(out) == toyset.same_run(four)
+
+
+@in_proc
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_all_ranks(data, tmp_path, number):
+    out = tmp_path / "run"
+    process = start(sys.executable, "-m", "curate", "run", *command(data, out, checkpoint_every="10min", epochs=400))
+    wait_for(lambda: (out / "metrics.jsonl").exists() and len(children(process)) == 4)
+    ranks = children(process)
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in told
+    assert "stopped in epoch" in told
+    assert any((at / "state.json").exists() for at in checkpoint.midway_in(out).values())
+    wait_for(lambda: not any(Path(f"/proc/{each}").exists() for each in ranks), 5)
+
+
+def test_torchrun_starts_it_too(data, tmp_path, four):
+    """Its processes are told of one another in the environment; the first alone prints."""
+    words = command(data, tmp_path / "run", checkpoint_every="never")
+    words = [word for pair in zip(words[::2], words[1::2]) if pair[0] != "--devices" for word in pair]
+    runner = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", "--no-python"]
+    process = start(*runner, sys.executable, "-m", "curate", "run", *words)
+    said, told = process.communicate(timeout=240)
+    assert process.returncode == 0, told
+    assert said.count("kept ") == 1
+    assert toyset.same_run(tmp_path / "run") == toyset.same_run(four)
+
+
+def test_an_error_of_the_first_rank_is_the_errors_own(data, tmp_path):
+    """Type, text and exit code are as of one process."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("somebody else's")
+    with pytest.raises(Misuse, match="holds files, but no run"):
+        go(data, tmp_path / "run", 2)
+
+
+def test_a_progress_that_cannot_be_sent(data, tmp_path):
+    class Local(NullProgress):
+        pass
+
+    with pytest.raises(Misuse, match="give a progress that can be pickled, or none"):
+        go(data, tmp_path / "run", 2, Local())
