@@ -118,10 +118,6 @@ class Part(NamedTuple):
         """Of a mean over the part what the sum over ranks takes, to be the mean over the batch."""
         return mean if self.share == 1 else mean * self.share
 
-    def summed(self, value: Tensor) -> Tensor:
-        """The sum over the parts of the batch, with derivatives: as `summed`; of a batch that is not spread, itself."""
-        return summed(value) if self.is_spread else value
-
     def gathered(self, values: Tensor, dim: int = 0) -> Tensor:
         """One entry an image of the part -> one an image of the batch, with derivatives."""
         if not self.is_spread:
@@ -187,15 +183,15 @@ def stacked(row: Tensor) -> Tensor:
     return summed(F.pad(row[None], [*behind, rank(), world() - 1 - rank()]))
 
 
-def added(values: dict[str, Tensor], further: Tensor, share: float = 1.0) -> tuple[dict[str, Tensor], Tensor]:
-    """What every rank has of some tensors and of a scalar, times its ``share``, added up: one message for all.
+def added(values: dict[str, Tensor], further: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """What every rank has of some tensors and of a scalar, added up: one message for all.
 
     Without derivatives, the same bits on every rank.
     """
     if world() == 1:
         return values, further
     flat = torch.cat([*(x.detach().flatten() for x in values.values()), further.detach().reshape(1)])
-    *parts, last = torch.split(_add_up(flat.mul_(share)), [*(x.numel() for x in values.values()), 1])
+    *parts, last = torch.split(_add_up(flat), [*(x.numel() for x in values.values()), 1])
     return {name: part.view(x.shape) for (name, x), part in zip(values.items(), parts)}, last[0]
 
 

@@ -6,6 +6,7 @@ import torch
 from torch.autograd import forward_ad
 
 from curate import ranks
+from curate.training import lookahead
 
 #: Rows that each rank brings.
 COUNTS = [1, 0, 2]
@@ -18,10 +19,11 @@ def all_calls() -> dict:
     y = ranks.summed(x).square()
     (gradient,) = torch.autograd.grad(y, x, create_graph=True)
     (twice,) = torch.autograd.grad(gradient, x)
+    lookahead._load_decompositions()  # or torch warns
     with torch.no_grad(), forward_ad.dual_level():
         dual = forward_ad.make_dual(x.detach(), torch.tensor(number + 1.0))
         tangent = forward_ad.unpack_dual(ranks.summed(dual).square()).tangent
-    values, further = ranks.added({"a": torch.full((2, 1), number + 1.0)}, torch.tensor(float(number)), 0.5)
+    values, further = ranks.added({"a": torch.full((2, 1), number + 1.0)}, torch.tensor(float(number)))
     part = ranks.part(10)
     with ranks.alone():
         alone = ranks.world(), tuple(ranks.part(10))
@@ -33,7 +35,7 @@ def all_calls() -> dict:
         "small": tuple(ranks.part(5)),
         "alone": alone,
         "summed": ranks.summed(own).tolist(),
-        "gradient": float(gradient),
+        "gradient": gradient.item(),
         "tangent": float(tangent),
         "twice": float(twice),
         "added": (values["a"].flatten().tolist(), float(further)),

@@ -1,6 +1,6 @@
 """Several processes that train together, for tests: what a function returns on each rank. Functions only.
 
-A function that runs there stands in a module of the tests, as the processes are spawned.
+They are forked, as to load torch anew takes longer than most tests. (`curate.runs.launch` starts fresh ones.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def on_each(count: int, place: Path, function, *given) -> list:
     Args:
         place: an empty folder, where they meet.
     """
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     processes = [
         context.Process(target=_rank, args=(results, f"file://{place}/ranks", number, count, function, given))

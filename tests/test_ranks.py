@@ -34,7 +34,7 @@ class TestByItself:
         assert part == Part(0, 5, 5)
         assert (part.own, part.share, part.is_spread) == (slice(0, 5), 1.0, False)
         x = torch.zeros(5)
-        assert part.gathered(x) is part.summed(x) is part.weighed(x) is x
+        assert part.gathered(x) is part.weighed(x) is x
 
 
 def test_nccl_is_for_cuda(monkeypatch):
@@ -77,7 +77,7 @@ def test_three_ranks(three):
         assert found["gradient"] == 36.0
         assert found["tangent"] == 72.0
         assert found["twice"] == 18.0  # the second derivative by one rank's x: 3 ranks sum 2, three times
-        assert found["added"] == ([3.0, 3.0], 1.5)  # (1 + 2 + 3) / 2 each, and (0 + 1 + 2) / 2
+        assert found["added"] == ([6.0, 6.0], 3.0)  # 1 + 2 + 3 each, and 0 + 1 + 2
         assert found["stacked"] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
         assert found["gathered"] == [0.0] * 3 + [1.0] * 3 + [2.0] * 4
         assert found["across"] == [[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]] * 2

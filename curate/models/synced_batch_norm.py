@@ -52,19 +52,19 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x: shape (k, channels, ...); k may differ among ranks.
 
     Returns:
-        (channels,), (channels,) and (1,).
+        Of shape (channels,), (channels,) and (1,).
     """
     channels = x.shape[1]
     own_variance, own_mean = torch.var_mean(x, [0, *range(2, x.ndim)], correction=0)
     own_count = own_mean.new_full((1,), x.numel() // channels)
-    means, variances, counts = torch.split(
-        ranks.stacked(torch.cat([own_mean, own_variance, own_count])), [channels, channels, 1], dim=1
-    )
-    count = counts.sum(0)
-    share = counts / count
+    rows = ranks.stacked(torch.cat([own_mean, own_variance, own_count]))
+    means, variances, counts = torch.split(rows, [channels, channels, 1], dim=1)
+    share = counts / counts.sum(0)
     mean = (share * means).sum(0)
     variance = (share * (variances + (means - mean).square())).sum(0)
-    return mean, variance, count
+    # Of a batch that is too small to be spread every rank has all images: they count once.
+    copies = (rows == rows[:1]).all(1).sum()
+    return mean, variance, counts.sum(0) / copies
 
 
 def synced(network: nn.Module) -> nn.Module:

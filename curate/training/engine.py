@@ -235,7 +235,7 @@ def meta_gradient(setup: Setup, state: State, batch: Pixels) -> Tensor:
     lr, theta, velocity = learning_rate(setup.config, 1, state.step), state.theta, state.velocity
     buffers = {name: x.clone() for name, x in setup.network.named_buffers()}
     source, weights = _source_pass(setup, state, 1, batch), state.method.weights(batch.rows.to(setup.device))
-    _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
+    _descend(setup, state, batch, source.gradient(_own(weights, batch)), source.losses, lr)
     target = _target_pass(setup, state, 1)
     u, _ = ranks.added(target.gradient(), target.loss)
     products = source.along(u)
@@ -258,7 +258,7 @@ def _plain_step(setup: Setup, state: State, epoch: int, lr: float, batch: Pixels
     rows = batch.rows.to(setup.device, non_blocking=True)
     weights = state.method.weights(rows)
     losses = _losses(setup, state, epoch, batch)(_network(setup, setup.network, state.theta))
-    own = weights[batch.part.own]
+    own = _own(weights, batch)
     gradient = lookahead.gradient((own * losses).sum() / len(own), state.theta)
     loss = _descend(setup, state, batch, gradient, losses, lr)
     totals.add(state.step, len(weights), loss, None, None, weights.mean())
@@ -268,7 +268,7 @@ def _look_ahead_step(setup: Setup, state: State, epoch: int, lr: float, batch: P
     """The look-ahead step, the target's loss after it, and the products with the gradients before it."""
     rows = batch.rows.to(setup.device, non_blocking=True)
     source, weights = _source_pass(setup, state, epoch, batch), state.method.weights(rows)
-    loss = _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
+    loss = _descend(setup, state, batch, source.gradient(_own(weights, batch)), source.losses, lr)
     learnt = _learn(setup, state, epoch, lr, batch, source)
     totals.add(state.step, len(rows), loss, *learnt, weights.mean())
 
@@ -307,7 +307,7 @@ def _reweighted_step(setup: Setup, state: State, epoch: int, lr: float, batch: P
     source = _source_pass(setup, state, epoch, batch)
     learnt = _learn(setup, state, epoch, lr, batch, source)
     weights = state.method.weights(rows)
-    loss = _descend(setup, state, batch, source.gradient(weights[batch.part.own]), source.losses, lr)
+    loss = _descend(setup, state, batch, source.gradient(_own(weights, batch)), source.losses, lr)
     totals.add(state.step, len(rows), loss, *learnt, weights.mean())
 
 
@@ -395,11 +395,19 @@ def _step_signal(setup: Setup) -> StepSignal | None:
     return found
 
 
+def _own(weights: Tensor, batch: Pixels) -> Tensor:
+    """The weights of this rank's images, so that the mean of their weighed losses is its part of that of the batch.
+
+    Where batch norm joins the ranks, a backward pass mixes their losses, so these must be in one unit before it.
+    """
+    return batch.part.weighed(weights[batch.part.own])
+
+
 def _descend(setup: Setup, state: State, batch: Pixels, gradient: Parameters, losses: Tensor, lr: float) -> Tensor:
-    """The step of SGD by the gradient of the whole batch, of which this rank has that of its own images; returns the
-    mean of the batch's losses, a scalar on the device."""
+    """The step of SGD by the gradient of the whole batch, of which this rank has its part; returns the mean of the
+    batch's losses, a scalar on the device."""
     train = setup.config.train
-    gradient, loss = ranks.added(gradient, losses.mean(), batch.part.share)
+    gradient, loss = ranks.added(gradient, batch.part.weighed(losses.mean()))
     state.theta, state.velocity = lookahead.sgd_step(
         state.theta, state.velocity, gradient, lr, train.momentum, train.weight_decay
     )

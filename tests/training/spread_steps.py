@@ -5,6 +5,7 @@ What runs in the ranks of `test_spread.py`: `errors` says how far the two are fr
 
 from __future__ import annotations
 
+import itertools
 from unittest import mock
 
 import torch
@@ -33,17 +34,18 @@ CASES = {
     "VAE": {"pretext": "reconstruction", "lr": 1e-3, "hidden": 7},
 }
 
-#: Where an error is put on purpose: in place of a part of `curate.ranks`, and in a case that it shows in.
-_ADDED, _SUMMED = ranks.added, ranks.summed
+_ADDED = ranks.added
+#: The calls of `ranks.added` come in turns: the gradient of the batch, then u.
+_CALLS = itertools.count()
 
 
-def _undivided(values, further, share=1.0):
-    return _ADDED(values, further)
+def _only_the_gradient(values, further):
+    return _ADDED(values, further) if next(_CALLS) % 2 == 0 else (values, further)
 
 
-def _only_the_gradient(values, further, share=1.0):
-    """u comes without a share."""
-    return (values, further) if share == 1.0 else _ADDED(values, further, share)
+def _undivided(part, mean):
+    """By its own number of images, not by that of the batch."""
+    return mean
 
 
 def _own_tangent(ctx, *tangents):
@@ -54,8 +56,9 @@ def _own_gradient(ctx, *grads):
     return grads[0]
 
 
+#: Where an error is put on purpose: the case that it shows in, and what stands in place of a part.
 BROKEN = {
-    "the division": ("rotation, group norm", ranks, "added", _undivided),
+    "the division": ("rotation, group norm", ranks.Part, "weighed", _undivided),
     "the sum of u": ("rotation, group norm", ranks, "added", _only_the_gradient),
     "batch norm's tangent": ("rotation, batch norm", ranks._Summed, "jvp", staticmethod(_own_tangent)),
     "batch norm's gradient": ("rotation, batch norm", ranks._Summed, "backward", staticmethod(_own_gradient)),
