@@ -31,7 +31,8 @@ def on_each(count: int, place: Path, function, *given) -> list:
     try:
         for process in processes:
             process.join(PATIENCE_S)
-        assert [process.exitcode for process in processes] == [0] * count
+        codes = [process.exitcode for process in processes]
+        assert codes == [0] * count, codes
         found = dict(results.get() for _ in processes)
     finally:
         for process in processes:

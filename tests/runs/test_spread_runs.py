@@ -6,17 +6,23 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ranks_scene
 import toyset
 
+import curate
 from curate import api
-from curate.errors import CurateError, Misuse
+from curate.config.schema import from_options
+from curate.errors import Misuse
 from curate.progress import NullProgress
-from curate.runs import checkpoint
+from curate.runs import checkpoint, launch
+from curate.runs.run import run
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +54,12 @@ METHODS = {
 }
 
 
+_PLAIN = {"pretext", "size", "crop", "hidden", "epochs", "batch", "target_batch", "lr", "meta_loss", "momentum"}
+_PLAIN |= {"method", "workers", "threads", "device", "rewrite", "checkpoint_every"}
+#: What says something to a method that takes not all options.
+KNOWN = {"l2rw": _PLAIN, "dw": _PLAIN | {"eta", "eta_scale", "reference", "lam", "prior"}}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
@@ -56,26 +68,31 @@ def data(tmp_path_factory):
     return folder
 
 
-def go(data, out, devices, progress=None, **changes):
+def go(data, out, devices, **changes):
+    """A run on so many ranks, which are forked here; returns it, opened."""
     base = changes if "pretext" in changes else OPTIONS | changes
-    if base.get("method") == "l2rw":
-        base = {name: base[name] for name in ("method", "pretext", "size", "crop", "hidden", "epochs", "batch", "lr")}
-        base |= {name: OPTIONS[name] for name in ("target_batch", "meta_loss", "workers", "threads", "device")}
-    if base.get("method") == "dw":
-        base = {name: value for name, value in base.items() if name not in ("rho", "meta_momentum")}
-    return api.run(data / "store", data / "target", out=out, devices=devices, progress=progress, **base)
+    given = {name: value for name, value in base.items() if name in KNOWN.get(base.get("method"), base)}
+    inputs = {"store": str(data / "store"), "target": str(data / "target"), "devices": devices}
+    config = from_options(inputs | given)
+    work = partial(launch._lead_or_follow, partial(run, config, out), config.machine, out, None)
+    if devices == 1:
+        work()
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            ranks_scene.on_each(devices, Path(place), work)
+    return curate.open_run(out)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_two_ranks_keep_what_one_process_keeps(data, tmp_path, name):
     """In float32, where sums over ranks round otherwise; curated shards byte for byte, beliefs to 1e-4."""
     runs = [go(data, tmp_path / str(devices), devices, **METHODS[name]) for devices in (1, 2)]
-    one, two = (run.weights() for run in runs)
+    one, two = (each.weights() for each in runs)
     assert one.select(["row", "visits", "kept", "error"]).equals(two.select(["row", "visits", "kept", "error"]))
     np.testing.assert_allclose(two["mean"].to_numpy(), one["mean"].to_numpy(), rtol=2e-3, atol=1e-4)
     assert runs[0].run_id == runs[1].run_id
     assert shards_of(tmp_path / "1") == shards_of(tmp_path / "2")
-    for first, second in zip(*(run.metrics() for run in runs)):
+    for first, second in zip(*(each.metrics() for each in runs)):
         assert first["images"] == second["images"]
         assert second["pretext_loss"] == pytest.approx(first["pretext_loss"], rel=1e-3)
         assert second["meta_loss"] == pytest.approx(first["meta_loss"], rel=1e-3)
@@ -97,28 +114,15 @@ def test_four_ranks_keep_what_one_process_keeps(data, four, tmp_path):
     go(data, tmp_path / "one", 1)
     assert toyset.manifest(four, 3) == toyset.manifest(tmp_path / "one", 3)
     assert shards_of(four) == shards_of(tmp_path / "one")
-    machine = api.open_run(four).record["machine"]
+    machine = curate.open_run(four).record["machine"]
     assert (machine["ranks"], machine["batch_norm"]) == (4, "all ranks")
-
-
-class StopAfter(NullProgress):
-    """Ends a run when an epoch is reported."""
-
-    def __init__(self, epoch):
-        self.last = epoch
-
-    def report(self, report):
-        if report.epoch == self.last:
-            raise CurateError(f"stopped after epoch {report.epoch}")
 
 
 def test_going_on_with_another_number_of_ranks(data, four, tmp_path):
     """An epoch on four, one on one, one on two; the end is that of four throughout."""
     out = tmp_path / "run"
-    for epoch, devices in ((1, 4), (2, 1)):
-        with pytest.raises(CurateError, match=f"stopped after epoch {epoch}"):
-            go(data, out, devices, StopAfter(epoch))
-    go(data, out, 2)
+    for epochs, devices in ((1, 4), (2, 1), (3, 2)):
+        go(data, out, devices, epochs=epochs)
     assert checkpoint.finished(out) == [1, 2, 3]
     for epoch in (1, 2, 3):
         assert toyset.manifest(out, epoch) == toyset.manifest(four, epoch)
@@ -220,17 +224,16 @@ def test_torchrun_starts_it_too(data, tmp_path, four):
     assert toyset.same_run(tmp_path / "run") == toyset.same_run(four)
 
 
-def test_an_error_of_the_first_rank_is_the_errors_own(data, tmp_path):
-    """Type, text and exit code are as of one process."""
+def test_an_error_of_a_rank_is_the_errors_own(data, tmp_path):
+    """Type, text and exit code are as of one process; and what cannot be sent to a process is said before."""
+
+    class Local(NullProgress):
+        """Of no module."""
+
+    inputs = {"store": data / "store", "target": data / "target", "out": tmp_path / "run", "devices": 2, **OPTIONS}
+    with pytest.raises(Misuse, match="give a progress that can be pickled, or none"):
+        api.run(**inputs, progress=Local())
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("somebody else's")
     with pytest.raises(Misuse, match="holds files, but no run"):
-        go(data, tmp_path / "run", 2)
-
-
-def test_a_progress_that_cannot_be_sent(data, tmp_path):
-    class Local(NullProgress):
-        pass
-
-    with pytest.raises(Misuse, match="give a progress that can be pickled, or none"):
-        go(data, tmp_path / "run", 2, Local())
+        api.run(**inputs)
