@@ -23,8 +23,10 @@ from shards.io.cores import usable_cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Seconds of work done in this process before others are started: small sets never wait for their start.
-SERIAL_S = 0.5
+#: Seconds of work done in this process before others are started, where `WORTH` times as many seem to be left: their
+#: start takes about twice as long, and small sets never wait for it.
+SERIAL_S = 0.2
+WORTH = 5
 #: Seconds that this process works alone at most while the others start.
 ALONE_S = float("inf")
 #: Results that wait for the one that is due, for each process.
@@ -59,7 +61,7 @@ def map_shards(
         items: usually one a shard; taken as they are needed.
         total: their number, where they do not tell it themselves.
         workers: processes, this one included. No more are started than there are items, and none before `SERIAL_S`
-            seconds of work are done here and twice as many seem to be left.
+            seconds of work are done here and `WORTH` times as many seem to be left.
 
     Raises:
         Misuse: ``workers`` is below 1.
@@ -105,13 +107,15 @@ def _results(task: Callable[[Item], Result], items: Iterator[Item], n_items: int
     for position, item in enumerate(items):
         n_processes, spent = min(workers, n_items - position), time.monotonic() - started
         to_come = spent / max(1, position) * (n_items - position)
-        if n_processes > 1 and spent >= SERIAL_S and to_come >= 2 * SERIAL_S:
-            yield from _in_processes(task, chain((item,), items), n_processes)
+        if n_processes > 1 and spent >= SERIAL_S and to_come >= WORTH * SERIAL_S:
+            yield from _in_processes(task, chain((item,), items), n_processes, n_items - position)
             return
         yield task(item)
 
 
-def _in_processes(task: Callable[[Item], Result], left: Iterator[Item], n_processes: int) -> Iterator[Result]:
+def _in_processes(
+    task: Callable[[Item], Result], left: Iterator[Item], n_processes: int, n_left: int
+) -> Iterator[Result]:
     # Fresh processes: a fork of a process that has threads (torch, pyarrow) may hang.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
@@ -130,9 +134,10 @@ def _in_processes(task: Callable[[Item], Result], left: Iterator[Item], n_proces
                     own = list(islice(left, 1))
                     if not own:
                         return
+                    n_left -= 1
                     yield task(own[0])
                 ready.result()
-                yield from _together(pool, task, left, n_processes)
+                yield from _together(pool, task, left, n_processes, n_left)
         except ShardError:
             if received.poll():
                 raise received.recv() from None
@@ -144,27 +149,32 @@ def _ready(_: object) -> None:
 
 
 def _together(
-    pool: ProcessPoolExecutor, task: Callable[[Item], Result], left: Iterator[Item], n_processes: int
+    pool: ProcessPoolExecutor, task: Callable[[Item], Result], left: Iterator[Item], n_processes: int, n_left: int
 ) -> Iterator[Result]:
     """The results in order, by the pool and by this process.
 
     It takes the next item whenever the result that is due is not there yet; the others have an item each, and one to go
-    on with. Few results wait for their turn, so that memory does not grow with the number of items.
+    on with, but the last is this one's: else it would wait for two of theirs, one after the other. Few results wait for
+    their turn, so that memory does not grow with the number of items.
 
     Args:
         n_processes: the pool's, and this one.
+        n_left: items that are left.
     """
     due: deque[Future[Result]] = deque()
     elsewhere: list[Future[Result]] = []
     while True:
         elsewhere = [one for one in elsewhere if not one.done()]
-        new = [pool.submit(task, item) for item in islice(left, n_processes - len(elsewhere))]
+        room = max(0, min(n_processes - len(elsewhere), n_left - 1))
+        new = [pool.submit(task, item) for item in islice(left, room)]
         elsewhere += new
         due += new
+        waits = due and (due[0].done() or len(due) > _AHEAD * n_processes)
+        own = [] if waits else list(islice(left, 1))
+        n_left -= len(new) + len(own)
+        due += (_done_here(task, item) for item in own)
         if not due:
             return
-        own = [] if due[0].done() or len(due) > _AHEAD * n_processes else list(islice(left, 1))
-        due += (_done_here(task, item) for item in own)
         if not own:
             yield due.popleft().result()
 

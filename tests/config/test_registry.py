@@ -188,8 +188,8 @@ def test_the_help_lists_a_plug_in_and_loads_no_torch(tmp_path):
     helped = call(write_plugin(tmp_path / "plugin"), "run", "--help", before=heard)
     assert helped.returncode == 0, helped.stderr
     text = "".join(helped.stdout.split())
-    assert re.search(r"--method\[bdw\|[a-z0-9|]*\btoy\b", text)
-    assert re.search(r"--pretext\[rotation\|[a-z0-9|]*\btoy\b", text)
+    assert re.search(r"--methodMETHOD[A-Za-z;]*:bdw,[a-z0-9,]*\btoy\b", text)
+    assert re.search(r"--pretextPRETEXT[A-Za-z]*:rotation,[a-z0-9,]*\btoy\b", text)
     assert text.endswith("False")
 
 

@@ -16,6 +16,7 @@ from curate import api
 from curate.cli import curate as command
 from curate.config.catalogue import METHODS, PRETEXTS, SELECTORS
 from curate.config.defaults import resolve, usual
+from curate.config.schema import from_options
 from curate.errors import Misuse
 from shards.tar.writer import write_shards
 
@@ -44,7 +45,7 @@ def test_a_shape_of_ones_own_is_left_whole(tmp_path: Path, given: dict[str, Any]
     """A crop of 32 px of images of 64, or a ResNet-18 at 32 px, is what nobody asked for."""
     found, plain = (
         options_of(tmp_path, **given),
-        resolve(api.from_options({"store": "s", "target": "t", **given}), True),
+        resolve(from_options({"store": "s", "target": "t", **given}), True),
     )
     assert (found.images.size, found.images.crop) == (plain.images.size, plain.images.crop)
     assert found.network == plain.network
@@ -74,7 +75,7 @@ def test_a_value_of_another_type_is_refused_before_it_is_looked_into(
 
 
 def test_paper_mode_takes_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "_papers_meta_loss", lambda target: {})
+    monkeypatch.setattr("curate.api.runs._papers_meta_loss", lambda target: {})
     found = options_of(tmp_path, paper=True)
     assert (found.belief.prior, found.images.size, found.train.epochs) == ("uniform", 72, 35)
     assert (found.network.network, found.network.norm, found.network.stem_stride) == ("resnet18", "batch", 1)
