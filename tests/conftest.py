@@ -23,8 +23,8 @@ SHARDS = ("io", "tar", "indexing", "rewriting", "packing", "test_format.py", "te
 def _spread_at_once(request, monkeypatch):
     """Tests of `shards` start their worker processes at once, though their sets are tiny."""
     if request.path.name in SHARDS or request.path.parent.name in SHARDS:
-        monkeypatch.setattr("shards.io.parallel.SERIAL_S", 0.0)
-        monkeypatch.setattr("shards.io.parallel.ALONE_S", 0.0)
+        monkeypatch.setattr("shards.io.engines.local.SERIAL_S", 0.0)
+        monkeypatch.setattr("shards.io.engines.local.ALONE_S", 0.0)
 
 
 @pytest.fixture(scope="session")

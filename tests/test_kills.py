@@ -22,7 +22,7 @@ import toyset
 from shard_makers import tree
 
 from curate import cli
-from shards.io import parallel
+from shards.io.engines import local
 
 KILLS = int(os.environ.get("KILLS", "10"))
 #: Seconds in which what a killed command started is gone.
@@ -38,7 +38,7 @@ class Command:
         output: the option that names it.
         file: below the folder that is compared; none where it is that folder.
         left: what is compared.
-        alone_s: in place of `parallel.SERIAL_S`: with 0 pools start at once, where a small store would be done before.
+        alone_s: in place of `local.SERIAL_S`: with 0 pools start at once, where a small store would be done before.
     """
 
     words: list[str]
@@ -60,7 +60,7 @@ class Command:
         os.dup2(said, 2)
         sys.argv = ["curate", *self.words, self.output, str(out / self.file)]
         sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115 (for as long as the process lives)
-        parallel.SERIAL_S = self.alone_s
+        local.SERIAL_S = self.alone_s
         try:
             cli.main()
         except SystemExit as end:

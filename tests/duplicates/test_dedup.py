@@ -155,7 +155,7 @@ def test_hashes_are_made_once_a_shard_whatever_the_workers(store: Path, tmp_path
     one = hash_files.made(index, tmp_path / "one", 1, NullProgress())
     parts = sorted(one.glob("*.parquet"))
     assert len(parts) == len(index.shards) > 2
-    monkeypatch.setattr("shards.io.parallel.SERIAL_S", 0)
+    monkeypatch.setattr("shards.io.engines.local.SERIAL_S", 0)
     two = hash_files.made(index, tmp_path / "two", 2, NullProgress())
     assert [path.read_bytes() for path in parts] == [path.read_bytes() for path in sorted(two.glob("*.parquet"))]
     parts[1].unlink()

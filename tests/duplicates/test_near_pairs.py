@@ -14,7 +14,7 @@ from curate.duplicates.groups import distinct, group
 from curate.duplicates.near_pairs import digests, near_pairs
 from curate.duplicates.sorted_pairs import Pairs
 from curate.errors import CurateError
-from shards.io import parallel
+from shards.io.engines import local
 
 
 def features(n: int, d: int, spread: float = 0.7, seed: int = 0) -> directions.Vectors:
@@ -69,7 +69,7 @@ def test_cells_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 def test_workers_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From a file; to the last bit and in the same order."""
-    monkeypatch.setattr(parallel, "SERIAL_S", 0)
+    monkeypatch.setattr(local, "SERIAL_S", 0)
     np.save(tmp_path / "values.npy", features(1500, 100))
     one, two = (list(near_pairs(tmp_path / "values.npy", 0.1, workers)) for workers in (1, 2))
     assert len(one) == len(two) > 0

@@ -28,8 +28,8 @@ from curate.experiments.sweep import computed
 from curate.runs import reshard
 from shards import stream
 from shards.errors import ShardError, ShardsChanged
-from shards.io import parallel
 from shards.io.byte_ranges import OpenShards
+from shards.io.engines import local
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_overlapping, map_shards
 from shards.stream import image_batches
@@ -40,8 +40,8 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def at_once(monkeypatch):
     """Pools start with the first task."""
-    monkeypatch.setattr(parallel, "SERIAL_S", 0)
-    monkeypatch.setattr(parallel, "ALONE_S", 0)
+    monkeypatch.setattr(local, "SERIAL_S", 0)
+    monkeypatch.setattr(local, "ALONE_S", 0)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ class TestTogether:
 
     def test_this_process_works_while_the_others_start(self, at_once, monkeypatch):
         """And hands its results on at once."""
-        monkeypatch.setattr(parallel, "ALONE_S", 60)
+        monkeypatch.setattr(local, "ALONE_S", 60)
         found = list(map_shards(an_unhurried_item, range(3), workers=2))
         assert found == [(0, False), (1, False), (2, False)]
 
@@ -290,13 +290,14 @@ from pathlib import Path
 import numpy as np
 from shards.indexing import index
 from shards.io import parallel, shard_set
+from shards.io.engines import local
 from shards.stream import image_batches
 folder = Path(sys.argv[1])
 def sleep(item):
     (folder / str(os.getpid())).touch()
     time.sleep(60)
 if __name__ == "__main__":
-    parallel.SERIAL_S = parallel.ALONE_S = 0
+    local.SERIAL_S = local.ALONE_S = 0
     if sys.argv[2] == "pool":
         list(parallel.map_shards(sleep, range(4), 2))
     else:
