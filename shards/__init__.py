@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shards.api import (
+        engine,
         export,
         index,
+        index_part,
+        join_index,
         open_index,
         pack_decathlon,
         pack_idx,
@@ -23,11 +26,13 @@ if TYPE_CHECKING:
     )
     from shards.errors import Error, Misuse, NotShards, ShardError, ShardsChanged, Unfinished
     from shards.indexing.index import Index, Report
+    from shards.indexing.index_parts import IndexPart
     from shards.rewriting.finalize import RewriteSummary
 
 __all__ = [
     "Error",
     "Index",
+    "IndexPart",
     "Misuse",
     "NotShards",
     "Report",
@@ -35,8 +40,11 @@ __all__ = [
     "ShardError",
     "ShardsChanged",
     "Unfinished",
+    "engine",
     "export",
     "index",
+    "index_part",
+    "join_index",
     "open_index",
     "pack_decathlon",
     "pack_idx",
@@ -50,6 +58,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("Error", "Misuse", "NotShards", "ShardError", "ShardsChanged", "Unfinished"), "shards.errors"),
     **dict.fromkeys(("Index", "Report"), "shards.indexing.index"),
+    "IndexPart": "shards.indexing.index_parts",
     "RewriteSummary": "shards.rewriting.finalize",
 }
 

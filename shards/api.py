@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,8 +19,11 @@ from shards import store, stream
 from shards.arrays import Int64Array
 from shards.errors import Misuse
 from shards.indexing import index as indexes
-from shards.indexing import index_file
+from shards.indexing import index_file, index_parts
 from shards.indexing.index import Index, Report
+from shards.indexing.index_parts import IndexPart
+from shards.io import engine as engines
+from shards.io import part as parts
 from shards.io import remote, shard_set
 from shards.io.json_files import write_json
 from shards.io.mirror.place import filled, local
@@ -42,6 +46,23 @@ class ArrowStream(Protocol):
     """A table of another library: Polars, pandas, DuckDB and others export themselves this way."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def engine(name: Literal["local", "ray"], *, ray_address: str | None = None) -> AbstractContextManager[None]:
+    """A block in which the tasks over shards of every call of both packages are run by an engine; same bytes by each.
+
+    Args:
+        name: ``local``, processes of this machine, as many as ``workers`` says; or ``ray``, a Ray cluster, all of it.
+        ray_address: of the cluster; None for that in ``RAY_ADDRESS``, else one of this machine alone.
+
+    Raises:
+        Misuse: no such engine, or an address of none.
+        ShardError: Ray is not installed, or no cluster answers.
+
+    >>> with engine("ray", ray_address="auto"):        # doctest: +SKIP
+    ...     index("store")
+    """
+    return engines.engine(name, ray_address)
 
 
 def open_index(
@@ -105,16 +126,76 @@ def index(
     >>> index("store", check=True)[1].faults        # doctest: +SKIP
     """
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
-    if out is None and remote.is_url(named.root):
-        raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
-    path = index_file.beside(Path(named.root)) if out is None else Path(out)
-    index_file.check_place(path)
-    if out is None and not os.access(named.root, os.W_OK):
-        raise Misuse(f"{named.root}: cannot be written to; say where the index goes with --index FILE")
+    path = _index_goes(named.root, spec, out)
     found, report = indexes.build(named, workers=workers, check=check, image=image, skip_bad=skip_bad)
+    _write_index(found, report, path)
+    return found, report
+
+
+def index_part(
+    spec: PathLike,
+    part: str,
+    out: PathLike | None = None,
+    *,
+    check: bool = False,
+    image: str | None = None,
+    workers: int = 1,
+    allow_pipe: bool = False,
+) -> IndexPart:
+    """Scan a part of a shard set into a file beside where its index goes, for `join_index`; parts in any order.
+
+    Args:
+        spec, out, check, image, workers, allow_pipe: as `index`.
+        part: ``I/N``, from ``1/N``; or ``slurm``, this task's place in its Slurm array.
+
+    Raises:
+        Misuse: as `index`; or there is no such part.
+
+    >>> index_part("store", "3/16").samples        # doctest: +SKIP
+    """
+    own = parts.parse(part)
+    named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
+    folder = index_parts.folder_of(_index_goes(named.root, spec, out))
+    return index_parts.write_part(named, own, folder, workers=workers, check=check, image=image)
+
+
+def join_index(
+    spec: PathLike, out: PathLike | None = None, *, skip_bad: bool = False, allow_pipe: bool = False
+) -> tuple[Index, Report]:
+    """The index of a shard set from the parts that `index_part` wrote, which are removed: the files of `index`.
+
+    Args:
+        spec, out, skip_bad, allow_pipe: as `index`.
+
+    Raises:
+        ShardError: a part is missing, damaged, of other shards, or made with other options.
+        ShardsChanged: a shard is gone or has another size than when its part was made.
+        Misuse, NotShards: as `index`.
+
+    >>> join_index("store")[1].samples        # doctest: +SKIP
+    """
+    named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
+    path = _index_goes(named.root, spec, out)
+    found, report = index_parts.join_parts(named, index_parts.folder_of(path), skip_bad=skip_bad)
+    _write_index(found, report, path)
+    index_parts.remove_parts(index_parts.folder_of(path))
+    return found, report
+
+
+def _index_goes(root: str, spec: PathLike, out: PathLike | None) -> Path:
+    """The file that the index of a shard set becomes; raises `Misuse` as `index`."""
+    if out is None and remote.is_url(root):
+        raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
+    path = index_file.beside(Path(root)) if out is None else Path(out)
+    index_file.check_place(path)
+    if out is None and not os.access(root, os.W_OK):
+        raise Misuse(f"{root}: cannot be written to; say where the index goes with --index FILE")
+    return path
+
+
+def _write_index(found: Index, report: Report, path: Path) -> None:
     index_file.save(found, path)
     write_json(report_path(path), report.record())
-    return found, report
 
 
 def index_path(root: PathLike) -> Path:

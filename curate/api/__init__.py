@@ -8,7 +8,7 @@ those of the command line, with underscores: ``epochs=5, lr_drops=(3,)``. Whatev
 from __future__ import annotations
 
 from curate.api.beliefs import ledger_summary, manifest_of, prune, prune_grid, report, write_weights
-from curate.api.copies import audit, dedup
+from curate.api.copies import audit, dedup, hash_part
 from curate.api.plugins import register_meta_loss, register_method, register_network, register_packer, register_pretext
 from curate.api.runs import configuration, configured, dry_run, pretrain, run
 from curate.api.scores import compare, compare_baselines, evaluate
@@ -28,6 +28,7 @@ __all__ = [
     "evaluate",
     "export",
     "features",
+    "hash_part",
     "ledger_summary",
     "manifest_of",
     "pack",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from curate.api.paths import PathLike
     from curate.duplicates.audit import Audit
     from curate.duplicates.dedup import Deduplicated
+    from curate.duplicates.request import HashedPart
     from curate.progress import Progress
     from curate.runs.opened import Run
 
@@ -81,6 +82,39 @@ def dedup(
     told = progress or NullProgress()
     with filled(out) as folder:
         return deduplicate(os.fspath(store), compared, choice, folder, place, workers, told, features)
+
+
+def hash_part(
+    store: PathLike,
+    part: str,
+    *,
+    out: PathLike | None = None,
+    index: PathLike | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> HashedPart:
+    """Hash the images of a part of a store, for `dedup` and `audit` to find: parts in any order, on any machines.
+
+    Args:
+        store: the shards.
+        part: ``I/N``, from ``1/N``; or ``slurm``, this task's place in its Slurm array.
+        out: the folder that `dedup` will have, for a store that may not be written to.
+        index: of the store, where it is not in its folder.
+        workers: processes that hash shards.
+
+    Raises:
+        Misuse: there is no such part, or no place for hashes.
+        CurateError, ShardError: the store cannot be read.
+
+    >>> hash_part("store", "3/16").images        # doctest: +SKIP
+    """
+    from curate.duplicates.request import hash_part as hash_some
+    from curate.progress import NullProgress
+    from shards.io.part import parse
+
+    some, place = parse(part), None if index is None else local(index)
+    with nullcontext() if out is None else filled(out) as folder:
+        return hash_some(os.fspath(store), some, folder, place, workers, progress or NullProgress())
 
 
 def audit(

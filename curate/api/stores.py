@@ -72,6 +72,7 @@ def features(
     out: PathLike | None = None,
     workers: int | None = None,
     device: str = "auto",
+    part: str | None = None,
     progress: Progress | None = None,
 ) -> FeatureSummary:
     """Compute features of every image once; selectors use them again and again.
@@ -83,6 +84,12 @@ def features(
         calibrate: for a target: the store that the untrained networks are measured on.
         index: of the shards, where it is not in their folder.
         out: folder; None for ``features`` beside the shards, behind a URL, too.
+        part: of a store, the shards that are looked at: ``I/N``, from ``1/N``; or ``slurm``, this task's place in its
+            Slurm array. Parts in any order, on any machines, come to the same files as one call.
+
+    Raises:
+        Misuse: there is no such part, or image files are to be parted.
+        CurateError, ShardError: the shards or the encoder cannot be read.
 
     >>> features("store", encoder="untrained").images_per_second        # doctest: +SKIP
     """
@@ -94,10 +101,14 @@ def features(
     from curate.runs.threads import computing
     from curate.selection.feature_files import FOLDER
     from shards import api as shards_api
+    from shards.io.part import parse
 
     other = shards_api.open_index(calibrate) if calibrate is not None else None
     choice, machine = Choice(encoder, nets), MachineConfig(device=device, workers=workers)
     progress, photos = progress or NullProgress(), photos_at(os.fspath(shards))
+    some = None if part is None else parse(part)
+    if photos and some is not None:
+        raise Misuse(f"--part {some}: only of shards; leave it out for image files")
     store = None if photos else shards_api.open_index(shards, index=index)
     if out is None and store is not None and is_elsewhere(store.root):
         out = child(store.root, FOLDER)
@@ -105,7 +116,7 @@ def features(
         if photos:
             return features_of_photos(photos, choice, folder, machine, other)
         assert store is not None
-        return compute(store, choice, folder, machine, other, progress)
+        return compute(store, choice, folder, machine, other, progress, some)
 
 
 def subset(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from curate.cli.dedup import distance_option
-from curate.cli.options import OutPath, Place, json_option, print_result, workers_option
+from curate.cli.options import OutPath, Place, engine_options, json_option, print_result, workers_option
 
 
 @click.command()
@@ -24,6 +24,7 @@ from curate.cli.options import OutPath, Place, json_option, print_result, worker
 @distance_option
 @click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
 @workers_option
+@engine_options
 @json_option
 def audit(
     target: str,

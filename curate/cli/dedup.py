@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from curate.cli.options import Place, json_option, out_option, print_result, workers_option
+from curate.cli.options import (
+    Place,
+    engine_options,
+    json_option,
+    out_option,
+    part_option,
+    print_result,
+    workers_option,
+)
 
 distance_option = click.option(
     "--distance",
@@ -55,9 +63,11 @@ distance_option = click.option(
 )
 @click.option("--cosine", type=float, help="1 - cosine up to which features are alike [default: 0.04].")
 @click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
+@part_option
 @workers_option
+@engine_options
 @json_option
-def dedup(store: str, out: Path | str, as_json: bool, **options: Any) -> None:
+def dedup(store: str, out: Path | str, part: str | None, as_json: bool, **options: Any) -> None:
     """Find images that show the same, in one store or against another; keep one of each group.
 
     \b
@@ -66,9 +76,15 @@ def dedup(store: str, out: Path | str, as_json: bool, **options: Any) -> None:
       curate rewrite --store store --manifest copies/manifest.parquet --out unique
       curate dedup store --against target --out unseen
       curate dedup store --level semantic --encoder lite0 --out meaning
+      curate dedup store --part 3/16 --out copies             hashes only, in any order, on any machines
     """
     from curate import api
     from curate.progress import Bar
 
+    if part is not None:
+        given = {name: options[name] for name in ("index", "workers")}
+        hashed = api.hash_part(store, part, out=out, progress=Bar("dedup"), **given)
+        print_result(hashed, as_json, f"part {hashed.part}: {hashed.images:,} images hashed\nhashes: {hashed.folder}")
+        return
     found = api.dedup(store, out=out, progress=Bar("dedup"), **options)
     print_result(found, as_json, f"{found.text()}\nwritten to {found.out}")

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import OutPath, Place, json_option, print_result, workers_option
+from curate.cli.options import (
+    OutPath,
+    Place,
+    engine_options,
+    json_option,
+    part_option,
+    print_result,
+    workers_option,
+)
 from curate.config.catalogue import ENCODERS
 
 
@@ -28,7 +36,9 @@ def _encoders() -> str:
     "--calibrate", metavar="STORE", help="For a target: the store that the untrained networks are measured on."
 )
 @click.option("--index", type=Place(), help="Index, where it is not in the shards' folder.")
+@part_option
 @workers_option
+@engine_options
 @click.option("--device", default="auto", show_default=True, help="Device: auto, cpu, cuda or cuda:N.")
 @json_option
 def features(
@@ -38,6 +48,7 @@ def features(
     calibrate: str | None,
     index: Path | str | None,
     out: Path | str | None,
+    part: str | None,
     workers: int | None,
     device: str,
     as_json: bool,
@@ -49,6 +60,7 @@ def features(
       curate features store
       curate features store --encoder lite0 --out features
       curate features photos --calibrate store --out features
+      curate features store --engine ray --ray-address auto
     """
     from curate import api
     from curate.progress import Bar
@@ -60,6 +72,7 @@ def features(
         calibrate=calibrate,
         index=index,
         out=out,
+        part=part,
         workers=workers,
         device=device,
         progress=Bar("features"),

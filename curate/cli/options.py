@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 import types
@@ -9,7 +10,7 @@ import typing
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -51,6 +52,13 @@ seed_option = click.option("--seed", type=SEED, default=0, show_default=True, he
 workers_option = click.option(
     "--workers", type=Whole(0, 1024), default=None, help="Processes [default: one a core, at most 8]."
 )
+part_option = click.option(
+    "--part",
+    is_flag=False,
+    flag_value="slurm",
+    metavar="[I/N]",
+    help="Only part I of N of the shards; without I/N this task's place in its Slurm array.",
+)
 shard_size_option = click.option("--shard-size", type=COUNT, default=None, help="Bytes of a shard [default: 256 MiB].")
 
 
@@ -89,6 +97,27 @@ allow_pipe_option = click.option(
 def out_option(text: str) -> Callable[[Command], Command]:
     """--out, required, with what it is."""
     return click.option("--out", type=OutPath(), required=True, help=text)
+
+
+def engine_options(command: Command) -> Command:
+    """--engine and --ray-address: by what the tasks over shards of a command are run."""
+
+    @click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="What works at the shards: --workers processes, or a Ray cluster.",
+    )
+    @click.option("--ray-address", help="The cluster [default: RAY_ADDRESS, else one of this machine alone].")
+    @functools.wraps(command)
+    def with_engine(*args: Any, engine: Literal["local", "ray"], ray_address: str | None, **options: Any) -> Any:
+        from shards import api
+
+        with api.engine(engine, ray_address=ray_address):
+            return command(*args, **options)
+
+    return typing.cast("Command", with_engine)
 
 
 def store_option(text: str = "Shards: folder, tar, brace pattern, list file or URL.") -> Callable[[Command], Command]:

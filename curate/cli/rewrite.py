@@ -10,6 +10,7 @@ from curate.cli.options import (
     COUNT,
     allow_pipe_option,
     counted,
+    engine_options,
     json_option,
     n_workers,
     out_option,
@@ -35,6 +36,7 @@ from curate.cli.options import (
 )
 @allow_pipe_option
 @workers_option
+@engine_options
 @json_option
 def rewrite(
     store: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import allow_pipe_option, json_option, n_workers, workers_option
+from curate.cli.options import allow_pipe_option, engine_options, json_option, n_workers, workers_option
 from curate.errors import CurateError
 
 
@@ -17,6 +17,7 @@ from curate.errors import CurateError
 @click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
 @allow_pipe_option
 @workers_option
+@engine_options
 @json_option
 def verify(
     folder: Path, against: str | None, index_file: Path | None, allow_pipe: bool, workers: int | None, as_json: bool

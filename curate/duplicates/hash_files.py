@@ -22,7 +22,7 @@ from curate.ledger import table_file
 from curate.progress import Progress
 from shards import stream
 from shards.errors import ShardError
-from shards.indexing.index import Index, select_shards
+from shards.indexing.index import Index, one_shard
 from shards.io import remote
 from shards.io.folders import OWN_FOLDER
 from shards.io.json_files import sha256_of
@@ -83,12 +83,19 @@ def is_whole(folder: Path, index: Index) -> bool:
 
 
 def made(index: Index, folder: Path, workers: int, progress: Progress) -> Path:
-    """Hash what is missing, a part a shard, shards in parallel; returns the folder. Raises as `of_store`."""
-    with locked(folder), progress.shards("hashes"):
-        todo = [(number, select_shards(index, [index.shards[number].path])) for number in _missing(folder, index)]
-        for _ in map_shards(partial(_hash_shard, folder), todo, max(1, workers)):
-            pass
+    """Hash what is missing, a file a shard, shards in parallel; returns the folder. Raises as `of_store`."""
+    with locked(folder):
+        make(index, folder, range(len(index.shards)), workers, progress)
     return folder
+
+
+def make(index: Index, folder: Path, numbers: range, workers: int, progress: Progress) -> None:
+    """Hash those of some shards that are missing. Others may be at other shards meanwhile. Raises as `of_store`."""
+    todo = [number for number in _missing(folder, index) if number in numbers]
+    items = ((number, one_shard(index, number)) for number in todo)
+    with progress.shards("hashes"):
+        for _ in map_shards(partial(_hash_shard, folder), items, max(1, workers), len(todo)):
+            pass
 
 
 def of_photos(photos: Photos, workers: int = 1) -> Hashed:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from curate.duplicates import audit as audits
 from curate.duplicates import dedup as dedups
-from curate.duplicates import pairs
+from curate.duplicates import hash_files, pairs
 from curate.duplicates.parts import parts_of, store_part
 from curate.errors import Misuse
 from curate.progress import Progress
@@ -16,6 +17,7 @@ from shards.indexing.index import Index
 from shards.io.json_files import said_in, write_json
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
+from shards.io.part import Part
 from shards.store import open_index
 
 HASHES = "hashes"
@@ -56,6 +58,38 @@ def deduplicate(
             return dedups.dedup(held, others, choice, out, processes, semantic)
 
 
+@dataclass(frozen=True)
+class HashedPart:
+    """A part of a store whose hashes are there.
+
+    Args:
+        part: such as ``3/16``.
+        shards, images: of the part.
+        folder: of the hashes of all parts.
+    """
+
+    part: str
+    shards: int
+    images: int
+    folder: str
+
+
+def hash_part(
+    store: str, part: Part, out: Path | None, index: Path | None, workers: int | None, progress: Progress
+) -> HashedPart:
+    """As `curate.api.hash_part`."""
+    processes = default_workers() if workers is None else max(1, workers)
+    with progress:
+        opened = open_index(store, index, processes)
+        places = hash_files.places_of(opened, None if out is None else out / HASHES)
+        if not places or not hash_files.may_be_made(places[-1]):
+            raise Misuse(f"{opened.root}: may not be written; say where the hashes go with --out")
+        numbers = part.share(len(opened.shards))
+        hash_files.make(opened, places[-1], numbers, processes, progress)
+    images = sum(len(opened.rows(number)) for number in numbers)
+    return HashedPart(str(part), len(numbers), images, str(places[-1]))
+
+
 def look_for_leaks(
     target: str,
     store: str | None,
@@ -85,13 +119,15 @@ def look_for_leaks(
 def claim(out: Path, asked: dict[str, str | None]) -> None:
     """Take a new or empty folder, or go on in one that was taken for the same: what is there is overwritten.
 
+    One that holds hashes alone, as `hash_part` leaves it, is as good as empty.
+
     Raises:
         Misuse: it holds something else.
     """
     mark = out / MARK
     if mark.is_file() and said_in(mark) == asked:
         return
-    if any(out.iterdir()):
+    if any(path.name != HASHES for path in out.iterdir()):
         raise Misuse(f"--out {out}: holds something else; name a new folder")
     write_json(mark, asked)
 

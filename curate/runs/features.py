@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,21 @@ from curate.data.target import names_of
 from curate.errors import Misuse
 from curate.progress import Progress
 from curate.runs.prepare import fresh_examples, pick_device, trainable
+from curate.runs.shard_features import cuts_of, decoder_of, encoded, write, write_shard
 from curate.selection import base, feature_files
-from curate.selection.base import Features, Vectors
+from curate.selection.base import Features
 from curate.selection.given import GivenFeatures
-from curate.types import ERRORS, Floats
+from curate.types import ERRORS, Floats, Ints
 from shards import shuffle
-from shards.indexing.index import Index
+from shards.indexing.index import Index, one_shard
 from shards.io import remote
 from shards.io.images import ImageError
 from shards.io.locks import locked
-from shards.io.parallel import default_workers
+from shards.io.parallel import default_workers, is_local, map_shards
+from shards.io.part import Part
 
-#: Images a pass; a batch never spans two shards, so that a shard's features do not depend on what was done before.
-BATCH = 256
+#: Told of images, how many more are done.
+Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,17 @@ class Source:
     @property
     def decoder(self) -> Decoder:
         """The decoder that gives the encoder's image size and channels."""
-        return Decoder(self.encoder.size, self.encoder.colour)
+        return decoder_of(self.encoder)
 
     def encode(self, pixels: Tensor) -> Floats:
         """Features of uint8 images (k, C, size, size): shape (k, d)."""
+        return encoded(self.ready(), pixels)
+
+    def ready(self) -> base.Encoder:
+        """The encoder, calibrated."""
         if not self.calibrated:
             self._calibrate()
-        return np.concatenate([self.encoder(batch) for batch in torch.split(pixels, BATCH)])
+        return self.encoder
 
     def images(self, index: Index) -> ImageStore:
         """The images of a store, decoded for the encoder."""
@@ -112,7 +119,7 @@ class Source:
 
 @dataclass(frozen=True)
 class FeatureSummary:
-    """What a pass over a store came to.
+    """What a pass over a store, or over a part of it, came to.
 
     Args:
         folder: where the features are.
@@ -163,32 +170,53 @@ def beside(index: Index) -> list[Path]:
 
 
 def make(source: Source, index: Index, folder: Path, progress: Progress) -> int:
-    """Compute the features that are missing, a part a shard. Returns of how many images.
+    """Compute the features that are missing, a file a shard. Returns of how many images.
 
     Raises:
         Busy: another process is at it.
-        OSError: disk full, no permission; parts that are there stay.
+        OSError: disk full, no permission; files that are there stay.
     """
     with locked(folder):
-        todo = feature_files.missing(folder, index)
-        known = fresh_examples(index).error
-        usable = {number: _rows(index, number)[known[_rows(index, number)] == 0] for number in todo}
-        cuts = {number: [rows[at : at + BATCH] for at in range(0, len(rows), BATCH)] for number, rows in usable.items()}
-        batches = source.images(index).read([cut for number in todo for cut in cuts[number]])
-        n_todo = sum(map(len, usable.values()))
-        with progress.images("features", len(index), len(index) - n_todo) as tell:
-            for number in todo:
-                error = known[_rows(index, number)]
-                values: list[Vectors] = []
-                for batch in islice(batches, len(cuts[number])):
-                    for row, code in batch.bad:
-                        error[row - index.rows(number).start] = code
-                    values += [source.encode(batch.pixels)] if len(batch.pixels) else []
-                    tell(len(batch.pixels) + len(batch.bad))
-                names = index.table.select(["shard", "key"]).slice(index.rows(number).start, len(error))
-                part = np.concatenate(values) if values else source.encode(_black(source.decoder))[:0]
-                feature_files.write_part(feature_files.part_of(folder, number), names, part, error)
+        return make_some(source, index, folder, range(len(index.shards)), progress)
+
+
+def make_some(source: Source, index: Index, folder: Path, numbers: range, progress: Progress) -> int:
+    """As `make`, of some shards; others may be at other shards meanwhile."""
+    todo = [number for number in feature_files.missing(folder, index) if number in numbers]
+    known = fresh_examples(index).error
+    usable = {number: _rows(index, number)[known[_rows(index, number)] == 0] for number in todo}
+    n_todo, whole = sum(map(len, usable.values())), sum(len(index.rows(number)) for number in numbers)
+    with progress.images("features", whole, whole - n_todo) as tell:
+        if is_local():
+            _in_one_pass(source, index, folder, usable, tell)
+        else:
+            _shard_by_shard(source, index, folder, todo, tell)
     return n_todo
+
+
+def _in_one_pass(source: Source, index: Index, folder: Path, usable: dict[int, Ints], tell: Tell) -> None:
+    """Encode here what this machine's processes decode, the next shard's images while those of one are encoded.
+
+    Args:
+        usable: of each shard, by number, the rows that may decode.
+    """
+    cuts, known = {number: cuts_of(rows) for number, rows in usable.items()}, fresh_examples(index).error
+    batches = source.images(index).read([cut for number in usable for cut in cuts[number]])
+    for number in usable:
+        held = index.rows(number)
+        names, error = index.table.slice(held.start, len(held)), known[held.start : held.stop]
+        own = islice(batches, len(cuts[number]))
+        write(source.ready(), own, names, error, feature_files.part_of(folder, number), held.start, tell)
+
+
+def _shard_by_shard(source: Source, index: Index, folder: Path, todo: list[int], tell: Tell) -> None:
+    """Have an engine's tasks decode and encode a shard each."""
+    if not todo:
+        return
+    task = partial(write_shard, source.ready(), torch.get_num_threads(), folder)
+    items = ((number, one_shard(index, number)) for number in todo)
+    for done in map_shards(task, items, total=len(todo), cards=int(source.device.type == "cuda")):
+        tell(done)
 
 
 def features(
@@ -198,12 +226,14 @@ def features(
     machine: MachineConfig,
     calibrate_on: Index | None,
     progress: Progress,
+    part: Part | None = None,
 ) -> FeatureSummary:
     """Make the features of a store, or go on where an earlier call was stopped.
 
     Args:
         out: where their folder goes; None for ``features`` beside the store.
         calibrate_on: the store whose features they are to be compared with; None for itself.
+        part: of the store's shards; None for all of them.
 
     Raises:
         Misuse: no ``out`` for a store that is remote or not to be written, or given features.
@@ -215,12 +245,18 @@ def features(
         raise Misuse(f"--encoder {choice.encoder}: these features are there already; nothing to compute")
     place = out or _writable(index)
     folder = source.folder(index, place)
+    numbers = range(len(index.shards)) if part is None else part.share(len(index.shards))
     with progress:
-        computed = make(source, index, folder, progress)
+        computed = (
+            make(source, index, folder, progress)
+            if part is None
+            else make_some(source, index, folder, numbers, progress)
+        )
     seconds = time.perf_counter() - started
-    images, width = feature_files.count(folder, index)
+    images, width = feature_files.count(folder, index, numbers)
+    left_out = sum(len(index.rows(number)) for number in numbers) - images
     rate = round(computed / seconds, 1)
-    return FeatureSummary(str(folder), images, len(index) - images, width, computed, round(seconds, 3), rate)
+    return FeatureSummary(str(folder), images, left_out, width, computed, round(seconds, 3), rate)
 
 
 def features_of_photos(
@@ -246,7 +282,7 @@ def features_of_photos(
             pictures.append(source.decoder.pixels(body))
         except ImageError as fault:
             error[place] = ERRORS.index(fault.kind)
-    values = source.encode(torch.stack(pictures)) if pictures else source.encode(_black(source.decoder))[:0]
+    values = source.encode(torch.stack(pictures) if pictures else torch.zeros(0))
     folder = source.folder(held, out)
     feature_files.write_part(feature_files.part_of(folder, 0), names_of(held), values, error)
     seconds, (n, width) = time.perf_counter() - started, values.shape
@@ -264,7 +300,3 @@ def _writable(index: Index) -> Path:
 def _rows(index: Index, number: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     held = index.rows(number)
     return np.arange(held.start, held.stop, dtype=np.int64)
-
-
-def _black(decoder: Decoder) -> Tensor:
-    return torch.zeros((1, *decoder.shape), dtype=torch.uint8)

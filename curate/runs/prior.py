@@ -26,9 +26,9 @@ from curate.methods.base import Informed, Summary
 from curate.progress import NullProgress, Progress
 from curate.runs import reshard, scored
 from curate.runs.epoch import refuse_undecodable
-from curate.runs.features import BATCH
 from curate.runs.given_prior import given_prior
 from curate.runs.prepare import Job, trainable
+from curate.runs.shard_features import BATCH
 from curate.selection import base, feature_files
 from curate.training import engine
 from curate.types import Beliefs, Codes, Mask, Prior, Stamp

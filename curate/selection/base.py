@@ -51,7 +51,10 @@ class EncoderInputs:
 
 
 class Encoder(Protocol):
-    """Images in, features out; nothing random, and the same whatever stands beside an image."""
+    """Images in, features out; nothing random, and the same whatever stands beside an image.
+
+    It can be pickled, as a cluster's machines get it that way.
+    """
 
     #: How images are decoded for it: side in pixels, and colour mode.
     size: int

@@ -83,22 +83,25 @@ def load(folder: Path, index: Index, into: Path | None = None) -> Features:
     return Features(np.flatnonzero(error == 0).astype(np.int64), values[:at], error)
 
 
-def count(folder: Path, index: Index) -> tuple[int, int]:
+def count(folder: Path, index: Index, numbers: range | None = None) -> tuple[int, int]:
     """How many images of a store have features, and of how many numbers; a part at a time is in memory.
+
+    Args:
+        numbers: of the shards that are looked at; None for all.
 
     Raises:
         As `load`.
     """
     images, width = 0, 0
-    for part, _ in _parts(folder, index):
+    for part, _ in _parts(folder, index, numbers):
         images, width = images + len(part), part.shape[1]
     return images, width
 
 
-def _parts(folder: Path, index: Index) -> Iterator[tuple[Vectors, Codes]]:
+def _parts(folder: Path, index: Index, numbers: range | None = None) -> Iterator[tuple[Vectors, Codes]]:
     """The features of each shard, and the error of each of its samples."""
     width = None
-    for number in range(len(index.shards)):
+    for number in range(len(index.shards)) if numbers is None else numbers:
         path = part_of(folder, number)
         part, codes = _read(path, len(index.rows(number)))
         width = part.shape[1] if width is None else width

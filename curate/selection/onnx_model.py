@@ -60,8 +60,13 @@ class Onnx:
         self.crop = sides.pop()
         self.size = round(self.crop * SHARE)
         self.batch = first.shape[0] if isinstance(first.shape[0], int) else None
+        self.inputs = inputs
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
         self.identity: dict[str, Any] = {"model": digest, "size": self.size, "crop": self.crop}
+
+    def __reduce__(self) -> tuple[type[Onnx], tuple[EncoderInputs]]:
+        """In another process the file is opened again: a session does not travel."""
+        return Onnx, (self.inputs,)
 
     def calibrate(self, images: Iterator[Tensor]) -> None:
         """Nothing: it was trained."""

@@ -32,11 +32,11 @@ from shards.io.shard_set import ShardSet, locate
 from shards.io.spilled import spilled
 from shards.tar.text_hashes import Hashes
 
-__all__ = ["Index", "Report", "Shard", "build", "select_shards"]
-
 FORMAT_VERSION = 1
 SHARD = pa.field("shard", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 SCHEMA = pa.schema([SHARD, *ROW])
+#: What was found of each shard but its rows, and how many of these there are.
+Scans = list[tuple[Scan, int]]
 #: Keys that occur in several shards are named one by one up to this many.
 _MAX_NAMED = 1000
 
@@ -128,12 +128,28 @@ def build(
     """
     pa.array([0])  # pyarrow looks for pandas here, which takes long where it is: not a part of the first shard's work
     task = partial(scan_shard, shard_set.root, check=check, image=image)
-    scans: list[tuple[Scan, int]] = []
-    rows = spilled(ROW, _rows_of(map_shards(task, shard_set.paths, workers), scans))
+    scans: Scans = []
+    return joined(shard_set, rows_of(map_shards(task, shard_set.paths, workers), scans), scans, skip_bad=skip_bad)
+
+
+def joined(
+    shard_set: ShardSet, rows: Iterable[pa.RecordBatch], scans: Scans, *, skip_bad: bool = False
+) -> tuple[Index, Report]:
+    """The index that the scans of all shards make.
+
+    Args:
+        rows: of all shards, in their order; read once.
+        scans: of all shards, when ``rows`` has been read.
+        skip_bad: as `build`.
+
+    Raises:
+        NotShards: as `build`.
+    """
+    table = spilled(ROW, rows)
     refused = [one.faults[0] for one, _ in scans if one.shard is None]
     if refused and (not skip_bad or len(refused) == len(scans)):
         raise NotShards(_all_named(refused), todo="fetch them again, or pass --skip-bad-shards to go on without them")
-    index = _join(shard_set.root, scans, rows)
+    index = _join(shard_set.root, scans, table)
     images = sum((one.images for one, _ in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]
     faults += [
@@ -177,12 +193,19 @@ def select_shards(index: Index, paths: Sequence[str]) -> Index:
     return Index(index.root, shards, table.set_column(0, SHARD, column))
 
 
+def one_shard(index: Index, number: int) -> Index:
+    """Shard ``number`` alone, its rows copied: of a slice all others would go to another process, too."""
+    shards, rows = (index.shards[number],), index.rows(number)
+    table = take_rows(index.table.drop_columns(["shard"]), np.arange(rows.start, rows.stop))
+    return Index(index.root, shards, table.add_column(0, SHARD, shard_column(shards, np.zeros(len(rows), np.int32))))
+
+
 def _all_named(refused: list[Fault]) -> str:
     named = ", ".join(f"{fault.shard}: {fault.detail}" for fault in refused)
     return named if len(refused) == 1 else f"{len(refused)} shards are no tars: {named}"
 
 
-def _rows_of(found: Iterable[Scan], scans: list[tuple[Scan, int]]) -> Iterator[pa.RecordBatch]:
+def rows_of(found: Iterable[Scan], scans: Scans) -> Iterator[pa.RecordBatch]:
     """The rows of every shard; all else that was found of it goes to ``scans``, with the number of its rows."""
     nothing = pa.RecordBatch.from_pylist([], ROW)
     for one in found:
@@ -190,7 +213,7 @@ def _rows_of(found: Iterable[Scan], scans: list[tuple[Scan, int]]) -> Iterator[p
         yield one.rows
 
 
-def _join(root: str, scans: list[tuple[Scan, int]], rows: pa.Table) -> Index:
+def _join(root: str, scans: Scans, rows: pa.Table) -> Index:
     """The rows of all shards, with one dictionary of all shard paths."""
     good = [(one.shard, n_rows) for one, n_rows in scans if one.shard is not None]
     shards = tuple(shard for shard, _ in good)

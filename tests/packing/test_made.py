@@ -114,7 +114,7 @@ def test_the_number_of_workers_changes_no_byte(
     with parallel.on_progress(lambda done, total: told.append((done, total))):
         one = packs[name](out=tmp_path / "one")
     assert sum(done == total for done, total in told) >= 4  # a store and three splits
-    monkeypatch.setattr(parallel, "SERIAL_S", 0)
+    monkeypatch.setattr("shards.io.engines.local.SERIAL_S", 0)
     assert packs[name](out=tmp_path / "two", workers=2) == one
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 

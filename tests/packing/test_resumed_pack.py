@@ -131,7 +131,7 @@ def test_the_number_of_workers_changes_no_byte(
     with parallel.on_progress(lambda done, total: told.append((done, total))):
         one = pack(photos, tmp_path / "one")  # type: ignore[operator]
     assert told == [(n, 5) for n in range(1, 6)]
-    monkeypatch.setattr(parallel, "SERIAL_S", 0)
+    monkeypatch.setattr("shards.io.engines.local.SERIAL_S", 0)
     two = pack(photos, tmp_path / "two", workers=2)  # type: ignore[operator]
     assert one == two
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
