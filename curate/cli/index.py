@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -69,7 +70,8 @@ def index(
     from shards import api
 
     _refuse_idle(part=part, join=join, check=check, image=image, skip_bad_shards=skip_bad_shards, strict=strict)
-    scanned = {"check": check, "image": image, "workers": max(1, n_workers(workers)), "allow_pipe": allow_pipe}
+    scanned: dict[str, Any] = {"check": check, "image": image, "allow_pipe": allow_pipe}
+    scanned["workers"] = max(1, n_workers(workers))
     if part is not None:
         with shard_bar("indexing"):
             made = api.index_part(shards, part, index_file, **scanned)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import toyset
+from ray_cluster import NODE, two_machines
 
 import curate
 import shards
@@ -18,21 +18,12 @@ from shards.io.parallel import on_progress
 
 pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = pytest.mark.slow
-NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Any]:
-    """Two machines of one core each on this one, a third to be lost."""
-    from ray.cluster_utils import Cluster
-
-    from shards.io.engines import ray as ray_engine
-
-    os.environ |= ray_engine.QUIET
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
-    made.add_node(**NODE)
-    yield made
-    made.shutdown()
+    with two_machines() as made:
+        yield made
 
 
 def stages(store: Path, out: Path) -> None:
