@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import time
 import traceback
 from collections import deque
@@ -35,6 +36,8 @@ RETRIES = 3
 AHEAD = 4
 #: Seconds for which a lost task may still write somewhere: its machine has not noticed yet.
 _WAIT_S = 30.0
+#: Seconds for which an address may take to answer.
+_KNOCK_S = 10.0
 #: Bytes that results may take on this machine, where the cluster is this machine alone.
 OBJECT_BYTES = 256 << 20
 #: What Ray reads when it starts: nothing is sent to its makers, and a task that asks for no card sees none.
@@ -92,17 +95,26 @@ def _connect(address: str | None) -> None:
         ShardError: no cluster answers, or none can be started.
     """
     import ray
+    from ray.exceptions import RayError
 
     if ray.is_initialized():
         return
+    place = address or "a cluster of this machine"
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     new = {"num_cpus": usable_cores(), "object_store_memory": OBJECT_BYTES, "include_dashboard": False}
     try:
+        _knock(address or "")
         ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **({} if address else new))
-    except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
-        place = address or "a cluster of this machine"
+    except (RayError, RuntimeError, ValueError, OSError) as error:
         raise ShardError(f"Ray cannot connect to {place} ({_line(error)})", todo="mend --ray-address") from error
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` where nobody answers at HOST:PORT: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
 
 
 def _in_order(task: Callable[[Item], Result], items: Iterator[Item], load: Load) -> Iterator[Result]:
@@ -132,15 +144,15 @@ def _result(task: Callable[[Item], Result], sent: _Sent) -> Result:
         ShardError: the cluster cannot run it.
     """
     import ray
-    from ray import exceptions
+    from ray.exceptions import RayError, RayTaskError
 
     try:
         found = pickle.loads(ray.get(sent.reference))
-    except (exceptions.WorkerCrashedError, exceptions.OutOfMemoryError, exceptions.ObjectLostError):
-        return local.elsewhere(task, sent.item)
-    except exceptions.RayError as error:
+    except RayTaskError as error:
         todo = "the machines of the cluster need this release of curate-bdw, and the extras that are used"
         raise ShardError(f"Ray cannot run a task ({_line(error)})", todo=todo) from error
+    except RayError:  # lost every time, with its process, its machine or its result
+        return local.elsewhere(task, sent.item)
     if isinstance(found, _Raised):
         raise found.error
     result: Result = found
