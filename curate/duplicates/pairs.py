@@ -23,7 +23,7 @@ import numpy.typing as npt
 from curate.duplicates.hashes import Hashes
 from curate.duplicates.sorted_pairs import Pairs, gathering
 from curate.types import Ints
-from shards.io.parallel import map_shards
+from shards.io.parallel import map_here
 from shards.shuffle import permutation
 
 BITS = 64
@@ -83,7 +83,7 @@ def within(hashes: Hashes, mirrors: Hashes, distance: int, workers: int = 1) -> 
         path = Path(scratch) / "entries.npy"
         np.save(path, entries)
         del entries
-        for one, other in map_shards(partial(_of_table, path, n, tables.masks, distance), tables.chosen, workers):
+        for one, other in map_here(partial(_of_table, path, n, tables.masks, distance), tables.chosen, workers):
             unlike = one % n != other % n  # an image may be near its own mirror image
             one, other = one[unlike] % n, other[unlike] % n
             gathered.add(np.minimum(one, other), np.maximum(one, other))

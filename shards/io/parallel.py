@@ -6,7 +6,7 @@ Owns which engine that is, and the progress callback. The engines, `shards.io.en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -86,10 +86,26 @@ def map_shards(
         ShardError: as the engine has it: processes cannot be started, or were killed.
         Whatever the first failing task, in the order of ``items``, raises; tasks not yet begun are cancelled.
     """
+    yield from _mapped(_engine.get(), task, items, workers, total, cards)
+
+
+def map_here(task: Callable[[Item], Result], items: Sequence[Item], workers: int = 1) -> Iterator[Result]:
+    """As `map_shards`, by processes of this machine whatever the engine: for tasks that read its temporary files."""
+    yield from _mapped(local.results, task, items, workers)
+
+
+def _mapped(
+    engine: Engine,
+    task: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    total: int | None = None,
+    cards: int = 0,
+) -> Iterator[Result]:
     if workers < 1:
         raise Misuse("the number of workers is too small", expected="at least 1", found=workers)
     load = Load(len(items) if isinstance(items, Sized) else total or 0, workers, cards)
-    yield from _told(_engine.get()(task, iter(items), load), load.items)
+    yield from _told(engine(task, iter(items), load), load.items)
 
 
 def map_overlapping(task: Callable[[Item], Result], items: Iterable[Item], total: int) -> Iterator[Result]:

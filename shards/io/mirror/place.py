@@ -21,6 +21,7 @@ from shards.io.atomic import followed
 from shards.io.mirror.copy import Copy, copy_of, opened, url_of
 from shards.io.mirror.fetch import fetch
 from shards.io.mirror.push import Push
+from shards.io.parallel import is_local
 from shards.io.storage.clients import is_object
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -59,12 +60,16 @@ def filled(place: PathLike, *, without: str = "") -> Iterator[Path]:
 
     Raises:
         Busy: another process writes it.
+        Misuse: it is behind a URL, and tasks are run by another engine than this machine's processes.
         ShardError: it cannot be read or written; what the block has written stays here, and the same call goes on.
     """
     url = _url(place)
     if url is None:
         yield Path(place)
         return
+    if not is_local():
+        todo = "name a folder that all of them see, or leave --engine out"
+        raise Misuse("is behind a URL, where other machines' tasks do not write", shard=url, todo=todo)
     with _opened_to_write(url) as copy:
         copy.owner = copy.owner or secrets.token_hex(16)
         copy.save()  # so that a claim is known for ours even if this is killed now
