@@ -76,7 +76,7 @@ def dedup(store: str, out: Path | str, part: str | None, as_json: bool, **option
       curate rewrite --store store --manifest copies/manifest.parquet --out unique
       curate dedup store --against target --out unseen
       curate dedup store --level semantic --encoder lite0 --out meaning
-      curate dedup store --part 3/16 --out copies             hashes only, in any order, on any machines
+      curate dedup store --part 3/16 --out copies         hashes only
     """
     from curate import api
     from curate.progress import Bar

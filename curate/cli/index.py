@@ -63,7 +63,7 @@ def index(
     Example:
       curate index store --check
       curate index 's3://bucket/{000..099}.tar' --index store.parquet
-      curate index store --part 3/16                          in any order, on any machines; then
+      curate index store --part 3/16      any order, any machines; then
       curate index store --join
     """
     from curate.progress import shard_bar
