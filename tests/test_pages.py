@@ -331,6 +331,21 @@ def test_what_the_signals_tell_is_as_recorded():
         assert [cell.strip() for cell in row.split("|")[2:-1]] == shown
 
 
+def test_what_is_seen_in_a_messy_store_is_as_recorded():
+    """Mean and standard error over the seeds, of every score and condition."""
+    lines = json.loads((RESULTS / "signals" / "messy.json").read_text())["lines"]
+    head, _, *rows = between(read("docs/method.md"), "messy").splitlines()
+    conditions = [cell.strip() for cell in head.split("|")[2:-1]]
+    assert len(rows) == len({line["score"] for line in lines}) == 7
+    for row in rows:
+        score, *shown = (cell.strip() for cell in row.split("|")[1:-1])
+        own = [line for line in lines if line["score"] == score]
+        assert len(own) == 3
+        for condition, cell in zip(conditions, shown, strict=True):
+            found = [line[condition] for line in own]
+            assert cell == f"{np.mean(found):.3f} ± {np.std(found, ddof=1) / len(found) ** 0.5:.3f}"
+
+
 def between(page, name):
     """What stands between two marks of a page."""
     return page.split(f"<!-- {name}:begin -->\n")[1].split(f"<!-- {name}:end -->")[0]
