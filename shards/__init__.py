@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shards.api import (
+        clean,
+        configure_storage,
         engine,
         export,
+        forecast,
         index,
         index_part,
         join_index,
+        leftovers,
         open_index,
         pack_decathlon,
         pack_idx,
@@ -27,12 +31,16 @@ if TYPE_CHECKING:
     from shards.errors import Error, Misuse, NotShards, ShardError, ShardsChanged, Unfinished
     from shards.indexing.index import Index, Report
     from shards.indexing.index_parts import IndexPart
+    from shards.rewriting.clean import Leftovers
     from shards.rewriting.finalize import RewriteSummary
+    from shards.rewriting.forecast import Forecast
 
 __all__ = [
     "Error",
+    "Forecast",
     "Index",
     "IndexPart",
+    "Leftovers",
     "Misuse",
     "NotShards",
     "Report",
@@ -40,11 +48,15 @@ __all__ = [
     "ShardError",
     "ShardsChanged",
     "Unfinished",
+    "clean",
+    "configure_storage",
     "engine",
     "export",
+    "forecast",
     "index",
     "index_part",
     "join_index",
+    "leftovers",
     "open_index",
     "pack_decathlon",
     "pack_idx",
@@ -60,6 +72,8 @@ _MODULES = {
     **dict.fromkeys(("Index", "Report"), "shards.indexing.index"),
     "IndexPart": "shards.indexing.index_parts",
     "RewriteSummary": "shards.rewriting.finalize",
+    "Leftovers": "shards.rewriting.clean",
+    "Forecast": "shards.rewriting.forecast",
 }
 
 

@@ -7,7 +7,7 @@ A shard set is named by a folder, a tar, a brace pattern, a list file or a URL. 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,8 +18,8 @@ import pyarrow as pa
 from shards import store, stream
 from shards.arrays import Int64Array
 from shards.errors import Misuse
+from shards.indexing import far_index, index_file, index_parts
 from shards.indexing import index as indexes
-from shards.indexing import index_file, index_parts
 from shards.indexing.index import Index, Report
 from shards.indexing.index_parts import IndexPart
 from shards.io import engine as engines
@@ -27,10 +27,16 @@ from shards.io import part as parts
 from shards.io import remote, shard_set
 from shards.io.json_files import write_json
 from shards.io.mirror.place import filled, local
+from shards.io.storage import clients
+from shards.io.storage.clients import is_object
+from shards.rewriting import clean as cleaning
 from shards.rewriting import exports
+from shards.rewriting import forecast as forecasts
 from shards.rewriting import rewrite as rewriting
 from shards.rewriting import verify as verifying
+from shards.rewriting.clean import Leftovers
 from shards.rewriting.finalize import RewriteSummary
+from shards.rewriting.forecast import Forecast
 from shards.rewriting.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -77,7 +83,7 @@ def open_index(
 
     Args:
         spec: the shard set.
-        index: the index file, where it is not in the shards' folder.
+        index: the index file, or its URL, where it is not in the shards' folder.
         image: extension of the image to use, where samples hold several.
         workers: processes that read headers.
         allow_pipe: whether ``spec`` may name a command.
@@ -90,7 +96,7 @@ def open_index(
 
     >>> open_index("store").table.slice(0, 5).to_pylist()        # doctest: +SKIP
     """
-    path = None if index is None else Path(index)
+    path = None if index is None else place_of(index)
     return store.open_index(os.fspath(spec), path, workers, image, allow_pipe=allow_pipe)
 
 
@@ -108,7 +114,7 @@ def index(
 
     Args:
         spec: the shard set.
-        out: the index file; None for `index_path`.
+        out: the index file, or its URL in an object store; None for `index_path`.
         check: also decode every image and parse every ``.json`` and ``.cls``.
         image: extension of the image to use, where samples hold several.
         skip_bad: leave out files that are no tar, instead of refusing all.
@@ -155,7 +161,7 @@ def index_part(
     """
     own = parts.parse(part)
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
-    folder = index_parts.folder_of(_index_goes(named.root, spec, out))
+    folder = _part_folder(_index_goes(named.root, spec, out))
     return index_parts.write_part(named, own, folder, workers=workers, check=check, image=image)
 
 
@@ -176,34 +182,55 @@ def join_index(
     """
     named = shard_set.resolve(os.fspath(spec), allow_pipe=allow_pipe)
     path = _index_goes(named.root, spec, out)
-    found, report = index_parts.join_parts(named, index_parts.folder_of(path), skip_bad=skip_bad)
+    folder = _part_folder(path)
+    found, report = index_parts.join_parts(named, folder, skip_bad=skip_bad)
     _write_index(found, report, path)
-    index_parts.remove_parts(index_parts.folder_of(path))
+    index_parts.remove_parts(folder)
     return found, report
 
 
-def _index_goes(root: str, spec: PathLike, out: PathLike | None) -> Path:
-    """The file that the index of a shard set becomes; raises `Misuse` as `index`."""
-    if out is None and remote.is_url(root):
+def _part_folder(path: Path | str) -> Path:
+    """Where the parts of an index lie; raises `Misuse` where that is no folder of a file system."""
+    if isinstance(path, str):
+        raise Misuse("parts lie in a file system", shard=path, todo="say where the index goes with --index FILE")
+    return index_parts.folder_of(path)
+
+
+def _index_goes(root: str, spec: PathLike, out: PathLike | None) -> Path | str:
+    """The file or object that the index of a shard set becomes; raises `Misuse` as `index`."""
+    if out is None and remote.is_url(root) and not is_object(root):
         raise Misuse(f"{os.fspath(spec)}: is remote; say where the index goes with --index FILE")
-    path = index_file.beside(Path(root)) if out is None else Path(out)
+    path = index_path(root) if out is None else place_of(out)
+    if isinstance(path, str):
+        far_index.check_place(path)
+        return path
     index_file.check_place(path)
     if out is None and not os.access(root, os.W_OK):
         raise Misuse(f"{root}: cannot be written to; say where the index goes with --index FILE")
     return path
 
 
-def _write_index(found: Index, report: Report, path: Path) -> None:
+def _write_index(found: Index, report: Report, path: Path | str) -> None:
+    if isinstance(path, str):
+        far_index.save(found, path, report.record())
+        return
     index_file.save(found, path)
     write_json(report_path(path), report.record())
 
 
-def index_path(root: PathLike) -> Path:
-    """Where the index of a folder of shards lies, or goes: ``.curate/index.parquet`` in it.
+def index_path(root: PathLike) -> Path | str:
+    """Where the index of a folder of shards lies, or goes: ``.curate/index.parquet`` in it; of a URL, a URL.
 
     An ``index.parquet`` in the folder itself, as earlier releases wrote it, comes first.
     """
-    return index_file.beside(Path(root))
+    place = os.fspath(root)
+    return far_index.beside(place) if is_object(place) else index_file.beside(Path(place))
+
+
+def place_of(path: PathLike) -> Path | str:
+    """A URL of an object store as it is, a path as a `Path`."""
+    place = os.fspath(path)
+    return place if is_object(place) else Path(place)
 
 
 def report_path(index: Path) -> Path:
@@ -242,7 +269,7 @@ def rewrite(
     Args:
         index: of the store.
         manifest: columns ``shard`` and ``key``: an Arrow table, a Polars or pandas frame, or a Parquet file.
-        out: the folder of the curated shards.
+        out: the folder of the curated shards, or its URL in an object store.
         shard_size: bytes of a shard; None for the store's median.
         rename: put the source shard before every key.
         undecodable: what becomes of samples whose image does not decode.
@@ -256,7 +283,69 @@ def rewrite(
     >>> rewrite(open_index("store"), "run/manifests/epoch=0012.parquet", "curated").counts        # doctest: +SKIP
     """
     options = rewriting.RewriteOptions(shard_size, workers, rename, undecodable)
-    return rewriting.rewrite(index, table_of(manifest), Path(out), options=options)
+    return rewriting.rewrite(index, table_of(manifest), place_of(out), options=options)
+
+
+def forecast(
+    index: Index,
+    manifest: pa.Table | ArrowStream | PathLike,
+    out: PathLike,
+    *,
+    shard_size: int | None = None,
+    rename: bool = False,
+    undecodable: Literal["drop", "keep"] = "drop",
+) -> Forecast:
+    """Bytes and requests of the same `rewrite`, counted from the index; no shard is read, and nothing written.
+
+    Args:
+        index, manifest, out, shard_size, rename, undecodable: as `rewrite`.
+
+    Raises:
+        ShardError: the manifest does not fit the index, or keeps nothing.
+
+    >>> forecast(open_index("s3://b/store/"), "mine.parquet", "s3://b/curated").bytes_read        # doctest: +SKIP
+    """
+    options = rewriting.RewriteOptions(shard_size, 1, rename, undecodable)
+    place = place_of(out)
+    work = rewriting.make_plan(index, table_of(manifest), None, options)
+    return forecasts.forecast(index, work, place)
+
+
+def leftovers(url: str) -> Leftovers:
+    """What a kill has left below a URL of an object store: uploads without an end, sets without a marker.
+
+    Raises:
+        Misuse: no such URL.
+        NotShards: it cannot be listed.
+
+    >>> leftovers("s3://b/curated").objects        # doctest: +SKIP
+    """
+    return cleaning.leftovers(url)
+
+
+def clean(url: str) -> Leftovers:
+    """Remove what `leftovers` finds, and return it. Nobody may be writing there: what is unfinished would go.
+
+    Raises:
+        Misuse, NotShards: as `leftovers`; something cannot be removed.
+
+    >>> clean("s3://b/curated").uploads        # doctest: +SKIP
+    """
+    left = cleaning.leftovers(url)
+    cleaning.remove(left)
+    return left
+
+
+def configure_storage(options: Mapping[str, str]) -> None:
+    """Settings of object stores for this process, beside and before those of the environment.
+
+    Args:
+        options: as obstore names them, such as ``{"region": "eu-west-1", "skip_signature": "true"}``; one for a single
+            service has its prefix, as ``aws_region`` has.
+
+    >>> configure_storage({"skip_signature": "true"})        # doctest: +SKIP
+    """
+    clients.configure(options)
 
 
 def verify(folder: PathLike, against: Index | None = None, *, workers: int = 1) -> list[str]:
@@ -272,7 +361,7 @@ def verify(folder: PathLike, against: Index | None = None, *, workers: int = 1) 
     >>> verify("run/curated", open_index("store"))        # doctest: +SKIP
     []
     """
-    return verifying.verify(Path(folder), against, workers=workers)
+    return verifying.verify(place_of(folder), against, workers=workers)
 
 
 def export(

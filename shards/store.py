@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from shards.errors import Misuse
-from shards.indexing import drift, index_file
+from shards.indexing import drift, far_index, index_file
 from shards.indexing.index import Index, build, select_shards
 from shards.io import remote
 from shards.io.shard_set import ShardSet, resolve
-from shards.rewriting import marker
+from shards.io.storage.clients import is_object
+from shards.io.storage.objects import head
+from shards.rewriting import far, marker
 
 
 def open_index(
     spec: str,
-    index_path: Path | None = None,
+    index_path: Path | str | None = None,
     workers: int = 1,
     image: str | None = None,
     cache_path: Path | None = None,
@@ -28,7 +30,7 @@ def open_index(
 
     Args:
         spec: folder, tar, brace pattern, list file or URL.
-        index_path: the index file, where it is not in the shards' folder.
+        index_path: the index file, or its URL, where it is not in the shards' folder.
         workers: processes that read headers.
         image: extension of the image, which an existing index must have, too.
         cache_path: where an index that had to be built is saved; None keeps it in memory. Never in the store.
@@ -41,7 +43,9 @@ def open_index(
         Unfinished: a curated folder without its marker.
     """
     shards = resolve(spec, allow_pipe=allow_pipe)
-    if not remote.is_url(shards.root):
+    if is_object(shards.root):
+        far.refuse_unfinished(shards.root)
+    elif not remote.is_url(shards.root):
         marker.refuse_unfinished(Path(shards.root))
     path = index_path or _existing_index(shards, cache_path)
     if path is None:
@@ -49,14 +53,21 @@ def open_index(
         if cache_path:
             index_file.save(index, cache_path)
         return index
-    load = index_file.load_moved if path == cache_path and not index_path else index_file.load
-    index = _select(load(path, shards.root), spec, shards)
+    index = _select(_load(path, shards.root, moved=path == cache_path and not index_path), spec, shards)
     _refuse_other_image(index, image, path)
     drift.check_unchanged(index, workers=workers)
     return index
 
 
-def _existing_index(shards: ShardSet, cache_path: Path | None) -> Path | None:
+def _load(path: Path | str, root: str, moved: bool) -> Index:
+    if isinstance(path, str):
+        return far_index.load(path, root)
+    return index_file.load_moved(path, root) if moved else index_file.load(path, root)
+
+
+def _existing_index(shards: ShardSet, cache_path: Path | None) -> Path | str | None:
+    if is_object(shards.root) and head(url := far_index.beside(shards.root)) is not None:
+        return url
     beside = None if remote.is_url(shards.root) else index_file.beside(Path(shards.root))
     return next((path for path in (beside, cache_path) if path and path.is_file()), None)
 
@@ -70,7 +81,7 @@ def _select(index: Index, spec: str, shards: ShardSet) -> Index:
     return select_shards(index, [*shards.paths, *sorted(gone)])
 
 
-def _refuse_other_image(index: Index, image: str | None, path: Path) -> None:
+def _refuse_other_image(index: Index, image: str | None, path: Path | str) -> None:
     if image is None:
         return
     held = {str(name) for name in index.table["image"].unique().to_pylist() if name is not None}

@@ -1,8 +1,9 @@
 """Reads samples of an indexed store in a given order, for training and for tools.
 
-Local shards are read by seeking to the index's byte offsets; gzip and remote shards sequentially, and remote ones by
-byte ranges where that is asked for. `shards.shuffle` computes the order, the caller's ``load`` decodes the bytes.
-Batches come through webdataset's pipeline and torch's loader, which are imported on call.
+Local shards are read by seeking to the index's byte offsets, objects of object stores by byte ranges, gzip and other
+remote shards sequentially, and these, too, by ranges where that is asked for. `shards.shuffle` computes the order, the
+caller's ``load`` decodes the bytes. Batches come through webdataset's pipeline and torch's loader, which are imported
+on call.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from shards import shuffle
 from shards.arrays import Int64Array
 from shards.errors import Error, Misuse, NotShards, ShardError
 from shards.indexing.index import Index
-from shards.indexing.members import bodies_at, bodies_in_shard, shard_members_by_key
+from shards.indexing.members import SampleMembers, bodies_at, bodies_in_shard, shard_members_by_key
 from shards.io import processes, remote
 from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompressed
 from shards.io.shard_set import locate
+from shards.io.storage import clients, ranges
+from shards.io.storage.clients import is_object
 from shards.member_names import RESERVED
 
 Loaded = TypeVar("Loaded")
@@ -36,6 +39,8 @@ Loaded = TypeVar("Loaded")
 Sample = dict[str, Any]
 #: A row and what the index says of it.
 IndexRow = tuple[int, dict[str, Any]]
+#: The members of a shard by key, for its location and name.
+Walked = Callable[[str, str], dict[str, SampleMembers]]
 
 _COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
 _WHOLE_COLUMNS = ["shard", "key", "offset", "size", "extents"]
@@ -89,13 +94,25 @@ def _loader(
 
     reading = partial(_batches_of_worker, index, rows_of_batches)
     pipeline = webdataset.DataPipeline(reading, partial(_load, load), *([_pickled] if workers else []))
-    begin = processes.init_worker if workers else None
+    begin = partial(_init_worker, clients.configured()) if workers else None
+    # A process that was forked from one with clients of an object store has none that work.
+    context = "spawn" if workers and is_object(index.root) else None
     loader = webdataset.WebLoader(
-        pipeline, batch_size=None, num_workers=workers, collate_fn=_unchanged, worker_init_fn=begin
+        pipeline,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        worker_init_fn=begin,
+        multiprocessing_context=context,
     )
     with processes.starting_workers():
         started: Iterator[Any] = iter(loader.pipeline[0])  # torch's own, which starts its workers here and now
     return started
+
+
+def _init_worker(options: dict[str, str], *_: object) -> None:
+    processes.init_worker()
+    clients.configure(options)
 
 
 def _lost(number: int, found: tuple[int, Any] | None) -> ShardError:
@@ -110,7 +127,7 @@ def images(index: Index, rows: Int64Array) -> Iterator[bytes]:
     Raises:
         ShardsChanged: a shard is gone or shorter than its index says.
     """
-    with OpenShards() as files:
+    with OpenShards(etags=index.etags) as files:
         for sample in _image_samples(index, _index_rows(index, [rows]), files):
             yield next((bytes(body) for name, body in sample.items() if name not in RESERVED), b"")
 
@@ -123,19 +140,31 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
     Raises:
         ShardsChanged: a shard is gone or shorter than its index says.
     """
-    streamed, walked = _streamed_shards(index), lru_cache(_WALKED)(shard_members_by_key)
-    with OpenShards() as files:
+    whole, walked = _whole_shards(index), lru_cache(_WALKED)(shard_members_by_key)
+    with OpenShards(etags=index.etags) as files:
         for shard, run in groupby(_whole_rows(index, [rows]), key=lambda line: str(line[1]["shard"])):
             location = locate(index.root, shard)
-            if shard in streamed:
+            if shard in whole:
                 held = list(run)
                 found = bodies_in_shard(location, shard, [line["key"] for _, line in held])
                 yield from (
                     dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held, strict=True)
                 )
             else:
-                for row, line in run:
-                    yield dict(bodies_at(location, line, files, walked)) | _new_sample(index, line, row)
+                yield from _ranged_samples(index, run, files, walked)
+
+
+def _ranged_samples(index: Index, lines: Iterator[IndexRow], files: OpenShards, walked: Walked) -> Iterator[Sample]:
+    """Whole samples by their byte ranges; of objects those of several samples are asked for at once."""
+    while some := list(islice(lines, _LOOKED_UP)):
+        places = [locate(index.root, line["shard"]) for _, line in some]
+        files.fetch(
+            (place, extent["offset"], extent["size"])
+            for place, (_, line) in zip(places, some)
+            for extent in line["extents"] or [line]
+        )
+        for place, (row, line) in zip(places, some):
+            yield dict(bodies_at(place, line, files, walked)) | _new_sample(index, line, row)
 
 
 def samples_by_range(index: Index, parts: Iterable[Int64Array]) -> Iterator[Sample]:
@@ -158,9 +187,12 @@ def samples_by_range(index: Index, parts: Iterable[Int64Array]) -> Iterator[Samp
         with nullcontext() if remote.is_url(location) else one_at_a_time:  # open files are of no use to two threads
             return dict(bodies_at(location, line[1], files, walked)) | _new_sample(index, line[1], line[0])
 
-    with OpenShards() as files:
+    with OpenShards(etags=index.etags) as files:
         lines = _whole_rows(index, parts)
-        yield from _read_ahead(read, lines) if far else map(read, lines)
+        if is_object(index.root):
+            yield from _ranged_samples(index, lines, files, walked)
+        else:
+            yield from _read_ahead(read, lines) if far else map(read, lines)
 
 
 def check_ranges(index: Index) -> None:
@@ -210,7 +242,7 @@ def _batches_of_worker(index: Index, rows_of_batches: Sequence[Int64Array]) -> I
 
     _, _, worker, workers = pytorch_worker_info()
     mine = range(worker, len(rows_of_batches), workers)
-    with OpenShards() as files:
+    with OpenShards(etags=index.etags) as files:
         stream = _image_samples(index, _index_rows(index, [rows_of_batches[number] for number in mine]), files)
         for number in mine:
             yield number, list(islice(stream, len(rows_of_batches[number])))
@@ -276,14 +308,32 @@ def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[
     offsets = [run[place][1]["image_offset"] for place in with_image]
     sizes = [run[place][1]["image_size"] for place in with_image]
     if with_image:
-        with _open_stream(location) as stream:
-            for place, body in zip(with_image, read_ranges(stream, location, offsets, sizes), strict=True):
-                found[place][run[place][1]["image"].lower()] = body
+        for place, body in zip(with_image, _bodies(index, location, offsets, sizes), strict=True):
+            found[place][run[place][1]["image"].lower()] = body
     yield from found
 
 
+def _bodies(index: Index, location: str, offsets: list[int], sizes: list[int]) -> Iterator[bytes]:
+    """Byte ranges of one shard in order of offset: asked for, or what a stream of it holds there."""
+    if location in {locate(index.root, path) for path in _whole_shards(index)}:
+        with _open_stream(location) as stream:
+            yield from read_ranges(stream, location, offsets, sizes)
+    else:
+        asked = (ranges.Range(location, *one, index.etags.get(location)) for one in zip(offsets, sizes))
+        yield from map(bytes, ranges.read_ranges(list(asked)))
+
+
+def _whole_shards(index: Index) -> frozenset[str]:
+    """Paths of the shards of which no part can be asked for, or not as a rule."""
+    return frozenset(
+        shard.path
+        for shard in index.shards
+        if shard.gzip or (remote.is_url(place := locate(index.root, shard.path)) and not is_object(place))
+    )
+
+
 def _streamed_shards(index: Index) -> frozenset[str]:
-    """Paths of the shards that can only be read sequentially."""
+    """Paths of the shards that are read one after the other."""
     return frozenset(
         shard.path for shard in index.shards if shard.gzip or remote.is_url(locate(index.root, shard.path))
     )
@@ -304,7 +354,8 @@ def _open_stream(location: str) -> Iterator[BinaryIO]:
 
     own_schemes = ("http", "https", "file")
     scheme = location.partition(":")[0]
-    if not remote.is_url(location) or scheme in own_schemes or scheme not in gopen_schemes:
+    ours = not remote.is_url(location) or is_object(location) or scheme in own_schemes
+    if ours or scheme not in gopen_schemes:
         with open_stream(location) as stream:
             yield stream
         return

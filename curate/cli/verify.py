@@ -7,26 +7,32 @@ from pathlib import Path
 
 import click
 
-from curate.cli.options import allow_pipe_option, engine_options, json_option, n_workers, workers_option
+from curate.cli.options import Place, allow_pipe_option, engine_options, json_option, n_workers, workers_option
 from curate.errors import CurateError
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=Place(exists=True, file_okay=False))
 @click.option("--against", metavar="SHARDS", help="The store: also prove that the bytes are its bytes.")
-@click.option("--index", "index_file", type=click.Path(path_type=Path), help="The store's index, if not in its folder.")
+@click.option("--index", "index_file", type=Place(), help="The store's index, if not in its folder.")
 @allow_pipe_option
 @workers_option
 @engine_options
 @json_option
 def verify(
-    folder: Path, against: str | None, index_file: Path | None, allow_pipe: bool, workers: int | None, as_json: bool
+    folder: Path | str,
+    against: str | None,
+    index_file: Path | str | None,
+    allow_pipe: bool,
+    workers: int | None,
+    as_json: bool,
 ) -> None:
     """Prove a folder of curated shards: checksums, every kept sample once, nothing else.
 
     \b
     Example:
       curate verify run/curated --against store
+      curate verify s3://bucket/curated --against s3://bucket/store/
     """
     from curate.progress import shard_bar
     from shards import api

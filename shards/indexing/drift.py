@@ -1,4 +1,4 @@
-"""Drift of shards against their index: same size in bytes, same headers, or `ShardsChanged`.
+"""Drift of shards against their index: same size in bytes, same headers (of an object: same ETag), or `ShardsChanged`.
 
 One comparison, made for two callers: whoever opens an index, and whoever is about to copy bytes by its offsets.
 """
@@ -6,7 +6,7 @@ One comparison, made for two callers: whoever opens an index, and whoever is abo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from shards.io import remote
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
 from shards.io.shard_set import locate
+from shards.io.storage.clients import is_object
+from shards.io.storage.objects import list_objects
 from shards.tar.header_chain import headers_checksum
 
 
@@ -33,20 +35,38 @@ class Extents(NamedTuple):
 
 
 def check_unchanged(index: Index, *, workers: int = 1) -> None:
-    """Read the headers of all shards and hold them against the index.
+    """Read the headers of all shards and hold them against the index; of objects, a listing.
 
     Raises:
-        ShardsChanged: the first shard of another size or with other headers; the message has both.
+        ShardsChanged: the first shard of another size or with other headers or another ETag; the message has both.
     """
+    if is_object(index.root):
+        _check_objects(index, index.shards)
+        return
     _check_all(index.root, ((shard, None) for shard in index.shards), len(index.shards), workers)
 
 
 def check_sources(index: Index, numbers: npt.NDArray[np.int32], *, workers: int) -> None:
-    """As `check_unchanged`, for the shards with these numbers; remote ones pass, as they would be fetched twice."""
+    """As `check_unchanged`, for the shards with these numbers; those behind other URLs pass, to be fetched once."""
+    if is_object(index.root):
+        _check_objects(index, [index.shards[number] for number in numbers.tolist()])
+        return
     if remote.is_url(index.root):
         return
     items = ((index.shards[number], _extents(index, number)) for number in numbers.tolist())
     _check_all(index.root, items, len(numbers), workers)
+
+
+def _check_objects(index: Index, shards: Sequence[Shard]) -> None:
+    """Compare sizes and ETags; where the index is older than they are, sizes alone."""
+    there = {info.url: info for info in list_objects(index.root)}
+    for shard in shards:
+        info = there.get(locate(index.root, shard.path))
+        if info is None or info.size != shard.size:
+            found = "no object" if info is None else f"{info.size} bytes"
+            raise _changed(shard, "size", f"{shard.size} bytes", found)
+        if None not in (shard.etag, info.etag) and shard.etag != info.etag:
+            raise _changed(shard, "ETag", shard.etag, info.etag)
 
 
 def _extents(index: Index, number: int) -> Extents:
@@ -85,7 +105,7 @@ def _state(location: str, shard: Shard, extents: Extents | None) -> tuple[int, s
     return size_and_checksum(location)
 
 
-def _changed(shard: Shard, what: str, expected: str, found: str) -> ShardsChanged:
+def _changed(shard: Shard, what: str, expected: str | None, found: str | None) -> ShardsChanged:
     todo = "index the shards again, or restore the shard"
     return ShardsChanged(
         f"{what} changed since it was indexed", shard=shard.path, expected=expected, found=found, todo=todo

@@ -80,9 +80,15 @@ class Index:
         return range(int(first), int(end))
 
     @cached_property
+    def etags(self) -> dict[str, str]:
+        """The ETag of each shard that is an object with one, by its URL."""
+        return {locate(self.root, shard.path): shard.etag for shard in self.shards if shard.etag is not None}
+
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 (hex) of shards and rows: the same wherever the store lies, changed by any header, offset or image."""
-        digest = hashlib.sha256(json.dumps([FORMAT_VERSION, [asdict(shard) for shard in self.shards]]).encode())
+        shards = [replace(shard, etag=None).record() for shard in self.shards]  # an ETag is the place's, not the bytes'
+        digest = hashlib.sha256(json.dumps([FORMAT_VERSION, shards]).encode())
         for name in ("offset", "size", "image_offset", "image_size"):
             for chunk in self.table[name].chunks:
                 column = pc.fill_null(chunk, -1).to_numpy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,7 +60,7 @@ def save(index: Index, path: Path) -> None:
     """
     check_place(path)
     with atomic_write(path) as file:
-        write(index, file, _root_of(path))
+        write(index, file, str(_root_of(path)))
 
 
 def check_place(path: Path) -> None:
@@ -81,14 +80,15 @@ def _is_index_or_damaged(path: Path) -> bool:
         return True
 
 
-def write(index: Index, file: BinaryIO, folder: Path) -> None:
-    """Write an index to an open file that will lie in ``folder``, or in its `OWN_FOLDER`."""
-    inside = not remote.is_url(index.root) and folder.resolve() == Path(index.root).resolve()
+def write(index: Index, file: BinaryIO, folder: str) -> None:
+    """Write an index to an open file that will lie in ``folder`` or in its `OWN_FOLDER`; a URL of it ends in ``/``."""
+    local = not remote.is_url(index.root)
+    inside = Path(folder).resolve() == Path(index.root).resolve() if local else folder == index.root
     footer = {
         "version": FORMAT_VERSION,
         "tool": f"curate-bdw {version('curate-bdw')}",
         "root": "." if inside else index.root,
-        "shards": [asdict(shard) for shard in index.shards],
+        "shards": [shard.record() for shard in index.shards],
     }
     schema = index.table.schema.with_metadata({_FOOTER: json.dumps(footer).encode()})
     with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -176,7 +176,13 @@ def _shards_in(footer: dict[str, Any], path: Path) -> tuple[Shard, ...]:
 def _is_shard(shard: Shard) -> bool:
     texts = _is_text(shard.path) and _is_text(shard.checksum)
     flags = isinstance(shard.gzip, bool) and isinstance(shard.borrows, bool)
-    if not (texts and flags and type(shard.size) is int and 0 <= shard.size < 2**63):
+    if not (
+        texts
+        and flags
+        and (shard.etag is None or _is_text(shard.etag))
+        and type(shard.size) is int
+        and 0 <= shard.size < 2**63
+    ):
         return False
     return is_safe(shard.path) and shard.path.rpartition("/")[2] not in ("", ".")
 

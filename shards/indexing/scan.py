@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -17,6 +18,7 @@ from shards.indexing.sample import group_members, link_targets
 from shards.indexing.schema import rows_from_samples
 from shards.io.mapped import MappedShard, open_mapped
 from shards.io.shard_set import locate
+from shards.tar.far_headers import open_headers
 from shards.tar.sniff import not_a_tar_fault
 from shards.tar.walk import HARD_LINK, Member, walk_runs
 
@@ -32,6 +34,7 @@ class Shard:
         gzip: stored compressed; offsets count uncompressed bytes then.
         borrows: some member cannot be read from its own blocks (a hard link, or a global PAX header that sets name or
             size), so copying from this shard needs a walk.
+        etag: of an object, which changes with its bytes; None for a file, and in indexes of earlier releases.
     """
 
     path: str
@@ -39,6 +42,11 @@ class Shard:
     checksum: str
     gzip: bool
     borrows: bool = False
+    etag: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Its fields in the footer of an index, without those that it has not."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ def scan_shard(root: str, path: str, *, check: bool = False, image: str | None =
         image: extension of the image; None for the first in tar order.
     """
     try:
-        with open_mapped(locate(root, path)) as source:
+        with (open_mapped if check else open_headers)(locate(root, path)) as source:
             why = not_a_tar_fault(source.buffer, path, source.damage)
             if why is None:
                 return _scan(source, path, check, image)
@@ -82,7 +90,7 @@ def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Sca
     members = [piece for piece in parts if isinstance(piece, Member)]
     linked = any(member.kind == HARD_LINK for member in members)
     borrows = linked or any(member.borrowed for member in members)
-    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows)
+    shard = Shard(path, source.size, digest.hexdigest(), source.gzip, borrows, source.etag)
     regular = None if check else bulk_rows(parts, image)
     if regular is not None:
         return Scan(shard, *regular, tuple(capped(faults)))
@@ -100,7 +108,7 @@ def _scan(source: MappedShard, path: str, check: bool, image: str | None) -> Sca
 def size_and_checksum(locator: str) -> tuple[int, str]:
     """Stored size and header checksum of a shard as it is now, to compare with `Shard`."""
     digest = xxhash.xxh3_64()
-    with open_mapped(locator) as source:
+    with open_headers(locator) as source:
         for _ in walk_runs(source.buffer, locator, digest.update):
             pass
         return source.size, digest.hexdigest()

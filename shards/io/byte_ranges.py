@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, BinaryIO, cast
 
@@ -18,6 +18,8 @@ from shards.errors import ShardsChanged
 from shards.io import remote
 from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
 from shards.io.regular_files import check_regular, open_regular
+from shards.io.storage import ranges
+from shards.io.storage.clients import is_object
 
 #: Local shards that one reader keeps open.
 MAX_OPEN = 64
@@ -30,9 +32,12 @@ class OpenShards:
 
     Args:
         max_open: the bound; None takes `MAX_OPEN`, or a quarter of this process's descriptor limit, if less.
+        etags: of objects, by URL: one that has another by now is not read.
     """
 
-    def __init__(self, max_open: int | None = None) -> None:
+    def __init__(self, max_open: int | None = None, etags: Mapping[str, str] | None = None) -> None:
+        self._etags = etags or {}
+        self._fetched: dict[tuple[str, int, int], memoryview] = {}
         self._max_open = max(1, min(MAX_OPEN, _max_descriptors() // 4)) if max_open is None else max_open
         self._open: OrderedDict[str, int] = OrderedDict()
         self._close = os.close  # of an iterator that was not read to its end it is called when modules are gone
@@ -62,15 +67,26 @@ class OpenShards:
             raise ShardsChanged("the shard is gone", shard=path, todo="restore it or index the store again") from error
         return self._open[path]
 
+    def fetch(self, wanted: Iterable[tuple[str, int, int]]) -> None:
+        """Read ranges (path, offset, size) of objects now, near ones in one request, for the `read` that asks for each.
+
+        What an earlier call has fetched is forgotten; local paths and other URLs are left to `read`.
+        """
+        ordered = sorted({one for one in wanted if is_object(one[0])})
+        asked = [ranges.Range(*one, self._etags.get(one[0])) for one in ordered]
+        self._fetched = dict(zip(ordered, ranges.read_ranges(asked), strict=True))
+
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes ``offset`` to ``offset + size`` of a shard.
 
         Raises:
-            ShardsChanged: the shard is gone, or ends before.
+            ShardsChanged: the shard is gone, ends before, or is an object of another ETag.
             NotShards: the URL cannot be read by ranges.
         """
+        if (path, offset, size) in self._fetched:
+            return bytes(self._fetched[path, offset, size])
         if remote.is_url(path):
-            return remote.read_range(path, offset, size)
+            return remote.read_range(path, offset, size, self._etags.get(path))
         data = bytearray(size)
         self.read_into(path, offset, memoryview(data))
         return bytes(data)

@@ -12,9 +12,9 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
 from shards.errors import NoSpace, NotShards
@@ -22,6 +22,9 @@ from shards.io import remote
 from shards.io.bus_error import map_file
 from shards.io.inflate import CHUNK, GZIP_MAGIC, GzipReader
 from shards.io.regular_files import open_regular
+from shards.io.storage import ranges
+from shards.io.storage.clients import is_object
+from shards.io.storage.objects import ObjectInfo
 
 #: An uncompressed tar in memory, or mapped.
 Buffer = bytes | mmap.mmap
@@ -37,6 +40,7 @@ class MappedShard:
         gzip: whether it is stored compressed.
         damage: why decompression stopped early, else None; ``buffer`` holds what came before.
         mismatch: which checksum of the gzip is wrong, else None; ``buffer`` holds everything.
+        etag: of an object; None for any other, or where its store has none.
     """
 
     buffer: Buffer
@@ -44,6 +48,7 @@ class MappedShard:
     gzip: bool
     damage: str | None = None
     mismatch: str | None = None
+    etag: str | None = None
 
 
 @contextmanager
@@ -54,6 +59,11 @@ def open_mapped(location: str) -> Iterator[MappedShard]:
         NotShards: it cannot be opened, or not be read to its end.
         NoSpace: the temporary copy of a gzip or remote shard does not fit.
     """
+    if is_object(location):
+        info = ranges.info_of(location)
+        with open_copy(info, read_whole) as source:
+            yield source
+        return
     if remote.is_url(location):
         with _temporary_file() as copy:
             with remote.open_url(location) as stream, _out_of_space_named(location):
@@ -63,6 +73,33 @@ def open_mapped(location: str) -> Iterator[MappedShard]:
         return
     with _open_local(location) as file, _mapped(file, location) as source:
         yield source
+
+
+#: Writes bytes of an object to a file of its size, which is empty at first.
+Fill = Callable[[ObjectInfo, BinaryIO], None]
+
+
+@contextmanager
+def open_copy(info: ObjectInfo, fill: Fill) -> Iterator[MappedShard]:
+    """Open a temporary copy of an object, or of as much of it as ``fill`` writes; the rest are zeros that take no room.
+
+    Raises:
+        NotShards: it cannot be read to its end.
+        ShardsChanged: it is replaced while it is read.
+        NoSpace: the copy does not fit.
+    """
+    with _temporary_file() as copy:
+        with _out_of_space_named(info.url):
+            copy.truncate(info.size)
+            fill(info, copy)
+        with _mapped(copy, info.url) as source:
+            yield replace(source, etag=info.etag)
+
+
+def read_whole(info: ObjectInfo, copy: BinaryIO) -> None:
+    """The `Fill` of a whole object."""
+    for block in ranges.read_blocks(info, 0, info.size):
+        copy.write(block)
 
 
 def _open_local(path: str) -> BinaryIO:

@@ -1,7 +1,7 @@
 """Opens and lists what lies behind a URL: http(s) by the standard library, ``pipe:`` by a shell, the rest by fsspec.
 
-``s3:`` needs the extra `s3`. Which URLs may come here `shards.io.shard_set` decides. Every exception of a client, while
-it opens and while it reads, becomes `NotShards` here.
+Objects of object stores are `shards.io.storage`'s. Which URLs may come here `shards.io.shard_set` decides. Every
+exception of a client, while it opens and while it reads, becomes `NotShards` here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
 from shards.errors import Misuse, NotShards, ShardError
 from shards.io.regular_files import open_regular
+from shards.io.storage import objects, ranges
+from shards.io.storage.clients import is_object
 
 #: Seconds in which a server must answer, and then send more.
 TIMEOUT_S = 60.0
@@ -56,6 +58,11 @@ def open_url(url: str) -> Iterator[BinaryIO]:
         with _pipe(url) as stream:
             yield stream
         return
+    if is_object(url):
+        info = ranges.info_of(url)
+        with io.BufferedReader(_Blocks(ranges.read_blocks(info, 0, info.size)), 1 << 16) as blocks:
+            yield cast(BinaryIO, blocks)
+        return
     with _open(url) as stream:
         yield cast(BinaryIO, io.BufferedReader(_RemoteStream(stream, url), 1 << 16))
 
@@ -66,6 +73,8 @@ def read_url(url: str, max_bytes: int) -> bytes:
     Raises:
         NotShards: as `open_url`, or there are more than ``max_bytes``.
     """
+    if is_object(url):
+        return objects.read_all(url, max_bytes)
     with open_url(url) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -73,16 +82,22 @@ def read_url(url: str, max_bytes: int) -> bytes:
     return data
 
 
-def read_range(url: str, offset: int, size: int) -> bytes:
+def read_range(url: str, offset: int, size: int, etag: str | None = None) -> bytes:
     """Bytes ``offset`` to ``offset + size`` of a file behind a URL, by one request for just these.
 
     A broken connection, or an answer that the server is busy, is tried again, twice.
 
+    Args:
+        etag: what the ETag of an object must be; None for any.
+
     Raises:
         NotShards: the file cannot be read, ends before, or the server knows no ranges.
+        ShardsChanged: the object has another ETag.
     """
     if not size:
         return b""
+    if is_object(url):
+        return objects.read_range(url, offset, size, etag)
     for pause in _PAUSES_S:
         try:
             return _range_once(url, offset, size)
@@ -134,6 +149,8 @@ def list_folder(url: str) -> list[str]:
     Raises:
         NotShards: the scheme cannot list folders.
     """
+    if is_object(url):
+        return sorted(info.url for info in objects.list_objects(url))
     with _as_shard_error("cannot be listed", url, "name the shards by a pattern"):
         import fsspec
 
@@ -184,6 +201,27 @@ class _RemoteStream(io.RawIOBase):
             raise NotShards("the connection ended early", shard=self._url, todo="try again")
         buffer[: len(data)] = data
         return len(data)
+
+
+class _Blocks(io.RawIOBase):
+    """Blocks of bytes that come one after the other, as a stream."""
+
+    def __init__(self, blocks: Generator[memoryview]) -> None:
+        self._blocks, self._left = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = next(self._blocks, memoryview(b""))
+        size = min(len(buffer), len(self._left))
+        buffer[:size], self._left = self._left[:size], self._left[size:]
+        return size
+
+    def close(self) -> None:
+        self._blocks.close()  # nothing more is asked for
+        super().close()
 
 
 @contextmanager

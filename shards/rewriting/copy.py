@@ -1,4 +1,5 @@
-"""Writes one new shard from byte ranges of source shards: the task that a rewrite maps over its new shards.
+"""Writes one new shard, a file or an object, from byte ranges of source shards: the task that a rewrite maps over its
+new shards.
 
 Members keep their headers. A new header is written only where the copied one would mean something else: a hard link, a
 name or size from a global PAX header, a renamed sample. A member that a later one of the same extension replaces is not
@@ -7,7 +8,12 @@ copied, as webdataset refuses a sample with both. `shards.rewriting.plan` decide
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +32,10 @@ from shards.io.atomic import atomic_write_unsynced
 from shards.io.byte_ranges import shard_too_short
 from shards.io.mapped import Buffer, open_mapped
 from shards.io.shard_set import locate
+from shards.io.storage.clients import is_object
+from shards.io.storage.uploads import upload
+from shards.rewriting.needed import SourceSlice, open_needed
+from shards.rewriting.server_copies import Piece
 from shards.tar.blocks import blocks_of, concatenated_ranges
 from shards.tar.hashing_writer import HashingWriter, hashing_writer
 from shards.tar.header import BLOCK
@@ -35,37 +45,23 @@ from shards.tar.writer import END, member_header, padding, shard_name
 
 
 @dataclass(frozen=True)
-class SourceSlice:
-    """The samples that a new shard takes from one source shard, in order.
-
-    Args:
-        shard: the source shard.
-        prefix: put before the names of its members, with a ``/``; None keeps them.
-        samples: columns ``key``, ``offset``, ``size``, ``image``, ``image_offset``, ``image_size``, ``members``,
-            ``extents``.
-    """
-
-    shard: Shard
-    prefix: str | None
-    samples: pa.Table
-
-
-@dataclass(frozen=True)
 class WrittenShard:
     """A shard that was written.
 
     Args:
         shard: its entry in the new index.
-        sha256, xxh3: of the whole file, hex.
+        sha256, xxh3: of the whole file, hex; None where the server copied parts of it, which nobody here has seen.
         samples: their number.
         new_headers: number of members whose header was written anew.
+        etag: of an object.
     """
 
     shard: Shard
-    sha256: str
-    xxh3: str
+    sha256: str | None
+    xxh3: str | None
     samples: int
     new_headers: int
+    etag: str | None = None
 
 
 #: Where the samples of a new shard lie in it.
@@ -76,15 +72,19 @@ CopiedSamples = tuple[Int64Array, Int64Array, Int64Array, npt.NDArray[np.int32],
 
 @dataclass(frozen=True)
 class CopyTask:
-    """Callable on (number, slices): writes that shard into ``folder``, whose caller syncs it.
+    """Callable on (number, slices): writes that shard into ``out``; a local folder's caller syncs it.
 
     Args:
         root: of the source's shard set.
-        folder: of the new shards.
+        out: of the new shards: a folder, or a URL of an object store that ends in ``/``.
     """
 
     root: str
-    folder: Path
+    out: str
+
+    def name_of(self, item: tuple[int, tuple[SourceSlice, ...]]) -> str:
+        """The name of a new shard."""
+        return shard_name(item[0])
 
     def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> tuple[WrittenShard, pa.RecordBatch]:
         """The new shard, and where its samples lie in it, as `PLACES`.
@@ -92,37 +92,80 @@ class CopyTask:
         Raises `ShardsChanged` where a source is shorter than its index says, `OSError` where the disk is full.
         """
         number, slices = item
-        path = self.folder / shard_name(number)
-        with atomic_write_unsynced(path) as file, hashing_writer(file) as writer:
-            parts = [_copy_slice(self.root, source_slice, writer) for source_slice in slices]
+        name, size = shard_name(number), sum(pc.sum(one.samples["size"]).as_py() for one in slices) + len(END)
+        with _new_shard(self.out, name, size) as writer:
+            at_server = copies_at_server(self.root, self.out)
+            parts = [_copy_slice(self.root, source_slice, writer, at_server) for source_slice in slices]
             writer.write(END)
         *places, anew = zip(*parts, strict=True)
         offsets, sizes, images, members = (np.concatenate(column) for column in places)
         columns = [offsets, sizes, pa.array(images, mask=images < 0), members]
         written = WrittenShard(
-            Shard(path.name, writer.position, writer.headers.hexdigest(), False, writer.borrows),
-            writer.sha256.hexdigest(),
-            writer.xxh3.hexdigest(),
+            Shard(name, writer.position, writer.headers.hexdigest(), False, writer.borrows),
+            None if writer.has_copies else writer.sha256.hexdigest(),
+            None if writer.has_copies else writer.xxh3.hexdigest(),
             len(offsets),
             sum(anew),
         )
         return written, pa.record_batch([pa.array(column) for column in columns], schema=PLACES)
 
 
-def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter) -> CopiedSamples:
+@contextmanager
+def _new_shard(out: str, name: str, size: int) -> Iterator[HashingWriter]:
+    if is_object(out):
+        with upload(out + name, size) as sink, hashing_writer(sink, int) as writer:
+            yield writer
+        return
+    with (
+        atomic_write_unsynced(Path(out) / name) as file,
+        hashing_writer(file, partial(os.fdatasync, file.fileno())) as writer,
+    ):
+        yield writer
+
+
+def copies_at_server(root: str, out: str) -> bool:
+    """Whether a server has both the source and the new shards, and copies parts of objects."""
+    return {root.partition("://")[0], out.partition("://")[0]} <= {"s3", "s3a"}
+
+
+def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter, at_server: bool) -> CopiedSamples:
     """Copy one slice: whole blocks at once where nothing needs a new header, else member by member."""
-    with open_mapped(locate(root, source_slice.shard.path)) as source:
-        starts, sizes = byte_extents(source_slice.samples)
-        end = int((starts + sizes).max())
-        if end > len(source.buffer):
-            raise shard_too_short(source_slice.shard.path, end, len(source.buffer))
-        blocks, first, counts = blocks_of(source.buffer), starts // BLOCK, padded_sizes(sizes) // BLOCK
-        as_they_stand = source_slice.prefix is None and not source_slice.shard.borrows and not (starts % BLOCK).any()
-        headers = writer.headers.copy()
-        if not (as_they_stand and hash_distinct(blocks, first, counts, headers)):
-            return _copy_members(source.buffer, source_slice, writer)
-        position, writer.headers = writer.position, headers
-        writer.write_blocks(blocks, concatenated_ranges(first, counts))
+    location, shard = locate(root, source_slice.shard.path), source_slice.shard
+    if source_slice.prefix is None and not shard.borrows:
+        with open_needed(location, source_slice, writer.since_copy, at_server) as (source, pieces):
+            copied = _copy_blocks(source.buffer, location, source_slice, pieces, writer)
+        if copied is not None:
+            return copied
+    with open_mapped(location) as source:
+        _refuse_shorter(source_slice, source.buffer)
+        return _copy_members(source.buffer, source_slice, writer)
+
+
+def _refuse_shorter(source_slice: SourceSlice, buffer: Buffer) -> None:
+    starts, sizes = byte_extents(source_slice.samples)
+    end = int((starts + sizes).max())
+    if end > len(buffer):
+        raise shard_too_short(source_slice.shard.path, end, len(buffer))
+
+
+def _copy_blocks(
+    buffer: Buffer, location: str, source_slice: SourceSlice, pieces: Sequence[Piece], writer: HashingWriter
+) -> CopiedSamples | None:
+    """Copy samples as they stand; None, with nothing written, where a header needs a closer look."""
+    _refuse_shorter(source_slice, buffer)
+    starts, sizes = byte_extents(source_slice.samples)
+    blocks, first, counts = blocks_of(buffer), starts // BLOCK, padded_sizes(sizes) // BLOCK
+    headers = writer.headers.copy()
+    if (starts % BLOCK).any() or not hash_distinct(blocks, first, counts, headers):
+        return None
+    position, writer.headers = writer.position, headers
+    for copied, some in groupby(pieces, key=lambda piece: piece.copied):
+        if copied:
+            for piece in some:
+                writer.copy(location, piece.offset, piece.size, source_slice.shard.etag)
+        else:
+            places = np.array([(piece.offset, piece.size) for piece in some], np.int64) // BLOCK
+            writer.write_blocks(blocks, concatenated_ranges(places[:, 0], places[:, 1]))
     new_sizes = padded_sizes(source_slice.samples["size"].to_numpy())
     offsets = position + np.cumsum(new_sizes) - new_sizes
     members = source_slice.samples["members"].to_numpy()

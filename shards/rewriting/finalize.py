@@ -166,7 +166,7 @@ def _summary(counts: Int64Array, made: Index, written: Sequence[WrittenShard]) -
 
 def _write_index(made: Index, out: Path) -> None:
     with atomic_write_unsynced(out / INDEX) as file:
-        write(made, file, out)
+        write(made, file, str(out))
 
 
 def _write_manifest(index: Index, manifest: pa.Table, work: RewritePlan, path: Path) -> None:
@@ -197,19 +197,17 @@ def _marker(
         "plan": work.plan_hash,
         "shard_size": work.shard_size,
         "summary": asdict(summary),
-        "shards": [
-            {
-                "name": shard.shard.path,
-                "samples": shard.samples,
-                "bytes": shard.shard.size,
-                "sha256": shard.sha256,
-                "xxh3": shard.xxh3,
-            }
-            for shard in written
-        ],
+        "shards": [_shard_line(shard) for shard in written],
         "files": {name: asdict(marker.hash_file(out / name)) for name in (INDEX, marker.MANIFEST)},
         "source": {"fingerprint": index.fingerprint, "counts": _by_shard(index, counts)},
     }
+
+
+def _shard_line(shard: WrittenShard) -> dict[str, Any]:
+    """What the marker says of a shard; where there are no hashes, why, and by what a change shows."""
+    line = {"name": shard.shard.path, "samples": shard.samples, "bytes": shard.shard.size}
+    line |= {"sha256": shard.sha256, "xxh3": shard.xxh3}
+    return line if shard.sha256 else line | {"etag": shard.etag, "copied": "parts of it by the server, unseen"}
 
 
 def _by_shard(index: Index, counts: Int64Array) -> dict[str, dict[str, int]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import xxhash
@@ -45,12 +45,17 @@ class FileHashes:
 
 def hash_file(path: Path) -> FileHashes:
     """Hash a file in one pass."""
-    sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
     with open_regular(path) as file:
-        while chunk := file.read(_CHUNK):
-            sha256.update(chunk)
-            xxh3.update(chunk)
-            size += len(chunk)
+        return hash_stream(file)
+
+
+def hash_stream(stream: IO[bytes]) -> FileHashes:
+    """Hash what is left of a stream."""
+    sha256, xxh3, size = hashlib.sha256(), xxhash.xxh3_64(), 0
+    while chunk := stream.read(_CHUNK):
+        sha256.update(chunk)
+        xxh3.update(chunk)
+        size += len(chunk)
     return FileHashes(size, sha256.hexdigest(), xxh3.hexdigest())
 
 
@@ -66,11 +71,7 @@ def read_marker(folder: Path) -> dict[str, Any]:
         marker: dict[str, Any] = parse_json(read_regular(path))
         version = marker["version"]
     except FileNotFoundError as error:
-        raise Unfinished(
-            f"no {MARKER}, so this is no finished curated set",
-            shard=str(folder),
-            todo="run the same rewrite again to finish it",
-        ) from error
+        raise unfinished(str(folder)) from error
     except (ValueError, KeyError, TypeError) as error:
         raise ShardError("damaged", shard=str(path), todo="rewrite into a new folder") from error
     if version != FORMAT_VERSION:
@@ -87,6 +88,12 @@ def read_marker(folder: Path) -> dict[str, Any]:
     return marker
 
 
+def unfinished(place: str) -> Unfinished:
+    """The error for a curated set without its marker."""
+    todo = "run the same rewrite again to finish it"
+    return Unfinished(f"no {MARKER}, so this is no finished curated set", shard=place, todo=todo)
+
+
 def _is_marker(marker: dict[str, Any]) -> bool:
     """Whether the content has every field that readers use, and names only files of its own folder."""
     hashed = {"bytes": int, "sha256": str, "xxh3": str}
@@ -99,7 +106,8 @@ def _is_marker(marker: dict[str, Any]) -> bool:
             and marker["summary"].keys() == {*summary, "counts"}
             and _has_fields(marker["summary"], summary | {"counts": dict})
             and _has_fields(marker["summary"]["counts"], counts)
-            and all(_has_fields(shard, {"name": str, "samples": int} | hashed) for shard in marker["shards"])
+            and all(_has_fields(shard, {"name": str, "samples": int, "bytes": int}) for shard in marker["shards"])
+            and all(_has_fields(shard, hashed) or _is_copied(shard) for shard in marker["shards"])
             and all(_TAR.fullmatch(shard["name"]) for shard in marker["shards"])
             and marker["files"].keys() == {INDEX, MANIFEST}
             and all(_has_fields(file, hashed) for file in marker["files"].values())
@@ -108,6 +116,12 @@ def _is_marker(marker: dict[str, Any]) -> bool:
         )
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+def _is_copied(shard: dict[str, Any]) -> bool:
+    """Whether a shard has no hash, as a server copied parts of it, and says so."""
+    hashes = shard["sha256"], shard["xxh3"]
+    return hashes == (None, None) and isinstance(shard["etag"], str) and isinstance(shard["copied"], str)
 
 
 def _has_fields(fields: dict[str, Any], kinds: Mapping[str, type]) -> bool:
@@ -168,16 +182,19 @@ def check_output_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise Misuse("not a folder", shard=str(folder), todo="choose another --out")
-    if (folder / MARKER).exists():
-        raise Misuse(
-            "holds another finished curated set", shard=str(folder), todo="choose another --out or remove the folder"
-        )
-    names = {path.name for path in folder.iterdir()}
-    foreign = sorted(name for name in names if not _is_own_file(name))
+    refuse_foreign(str(folder), {path.name for path in folder.iterdir()})
+
+
+def refuse_foreign(place: str, names: set[str]) -> None:
+    """Raise `Misuse` unless a place that holds ``names`` holds nothing, or an unfinished rewrite."""
+    if MARKER in names:
+        todo = "choose another --out or remove the folder"
+        raise Misuse("holds another finished curated set", shard=place, todo=todo)
+    foreign = sorted(name for name in names if not is_own_file(name))
     if foreign or (names - {f".{IN_PROGRESS}.partial"} and IN_PROGRESS not in names):
         raise Misuse(
             f"holds something else ({(foreign or sorted(names))[0]})",
-            shard=str(folder),
+            shard=place,
             expected="a missing, empty or unfinished output folder",
             todo="choose another --out",
         )
@@ -195,7 +212,8 @@ def forget_beginning(folder: Path) -> None:
     (folder / IN_PROGRESS).unlink(missing_ok=True)
 
 
-def _is_own_file(name: str) -> bool:
+def is_own_file(name: str) -> bool:
+    """Whether a rewrite writes a file of this name."""
     name = name.removeprefix(".").removesuffix(".partial") if name.startswith(".") else name
     return name in (IN_PROGRESS, MARKER, MANIFEST, INDEX, "sizes.json", "__len__", "shards.json", "README.md") or bool(
         _TAR.fullmatch(name)

@@ -6,20 +6,26 @@ A file a curated shard, with all columns of the store's, and any that a caller j
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shards.arrays import Int64Array
-from shards.errors import ShardError
+from shards.errors import NoSuchObject, ShardError
 from shards.indexing.index import Index
 from shards.indexing.key_join import join_keys
 from shards.io import parquet, remote
 from shards.io.atomic import atomic_write
+from shards.io.storage.clients import is_object
+from shards.io.storage.objects import read_all
 
 FOLDER = "metadata"
+#: Bytes of a file beside a shard, at most.
+_MAX_BYTES = 1 << 30
 _TODO = "fetch the store's metadata again"
 
 
@@ -37,9 +43,18 @@ def write_metadata(made: Index, sources: pa.Table, store: Index, further: pa.Tab
         ShardError: the store is remote, a file of metadata is missing or damaged or lacks a sample or the column
             ``key``, columns of the store's have one name and several kinds, or the name of a further one.
     """
-    if remote.is_url(store.root):
-        raise ShardError("metadata is read beside local shards only", shard=store.root, todo="copy the store")
-    beside = {shard: _beside(store, shard) for shard in sources["shard"].unique().to_pylist()}
+    if remote.is_url(store.root) and not is_object(store.root):
+        todo = "copy the store, or name it in an object store"
+        raise ShardError("metadata is read beside shards on disk or in an object store", shard=store.root, todo=todo)
+    with TemporaryDirectory() as fetched:
+        beside = {name: _beside(store, name, Path(fetched)) for name in sources["shard"].unique().to_pylist()}
+        return _write(made, sources, beside, further, folder)
+
+
+def _write(
+    made: Index, sources: pa.Table, beside: dict[str, Path], further: pa.Table | None, folder: Path
+) -> list[Path]:
+    """As `write_metadata`, of the files of each source shard."""
     columns = [] if further is None else [name for name in further.column_names if name not in ("shard", "key")]
     schema = _schema(beside, columns)
     paths = []
@@ -62,10 +77,17 @@ def name_of(shard: str) -> str:
     return str(Path(FOLDER) / Path(shard).with_suffix(".parquet"))
 
 
-def _beside(store: Index, shard: str) -> Path:
-    """``sub/00000.tar``, ``.tgz`` or ``.tar.gz`` -> ``sub/00000.parquet`` of the store."""
+def _beside(store: Index, shard: str, fetched: Path) -> Path:
+    """``sub/00000.tar``, ``.tgz`` or ``.tar.gz`` -> ``sub/00000.parquet`` of the store; of an object, a copy."""
     stem = shard[: -len(".gz")] if shard.lower().endswith(".tar.gz") else shard
-    return (Path(store.root) / stem).with_suffix(".parquet")
+    path = Path(stem).with_suffix(".parquet")
+    if not is_object(store.root):
+        return Path(store.root) / path
+    copy = fetched / path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(NoSuchObject):
+        copy.write_bytes(read_all(f"{store.root}{path}", _MAX_BYTES))
+    return copy
 
 
 def _schema(beside: dict[str, Path], further: list[str]) -> pa.Schema:

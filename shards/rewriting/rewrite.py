@@ -10,12 +10,13 @@ import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import numpy as np
@@ -31,11 +32,13 @@ from shards.io import paths, remote
 from shards.io.locks import locked
 from shards.io.parallel import map_overlapping, map_shards
 from shards.io.shard_set import SUFFIXES
+from shards.io.storage.clients import is_object
 from shards.member_names import is_safe
-from shards.rewriting import marker, plan
-from shards.rewriting.copy import CopyTask, SourceSlice
+from shards.rewriting import far, marker, plan
+from shards.rewriting.copy import CopyTask, WrittenShard
 from shards.rewriting.finalize import RewritePlan, RewriteSummary, finalize
 from shards.rewriting.manifest import manifest_rows
+from shards.rewriting.needed import SourceSlice
 from shards.rewriting.plan import KEPT, NewShard
 from shards.tar.writer import END, check_shard_size, shard_name
 
@@ -60,7 +63,7 @@ class RewriteOptions:
 def rewrite(
     index: Index,
     manifest: pa.Table,
-    out: Path,
+    out: Path | str,
     *,
     undecodable: Int64Array | None = None,
     options: RewriteOptions = RewriteOptions(),
@@ -72,7 +75,8 @@ def rewrite(
     Args:
         index: of the store.
         manifest: columns ``shard``, ``key`` and optionally ``row``.
-        out: a missing or empty folder, or an unfinished or finished one of the same call.
+        out: a missing or empty folder, or an unfinished or finished one of the same call; or the URL of one in an
+            object store.
         undecodable: int64 rows whose image is known not to decode.
 
     Raises:
@@ -83,13 +87,29 @@ def rewrite(
         NoSpace: the disk is too small, before or while writing.
     """
     refuse_overlap(index, out)
-    broken = np.zeros(0, dtype=np.int64) if undecodable is None else undecodable
-    outcome = plan.outcomes(
-        index, manifest_rows(index, manifest), broken, keep_all_broken=options.undecodable == "keep"
-    )
-    work = _make_plan(index, outcome, options)
-    with _writing(out):
-        return _finished(out, work) or _write(index, manifest, out, work, options)
+    work = make_plan(index, manifest, undecodable, options)
+    if isinstance(out, str) and is_object(out):
+        return _rewrite_far(index, manifest, out.rstrip("/") + "/", work, options)
+    with _writing(Path(out)):
+        return _finished(Path(out), work) or _write(index, manifest, Path(out), work, options)
+
+
+def _rewrite_far(
+    index: Index, manifest: pa.Table, out: str, work: RewritePlan, options: RewriteOptions
+) -> RewriteSummary:
+    """As `_finished` and `_write`, in an object store."""
+    finished = far.read_marker(out)
+    if finished is not None and finished["plan"] == work.plan_hash:
+        far.forget_beginning(out)
+        return RewriteSummary(**finished["summary"])
+    shards = new_shards(index, work)
+    check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
+    done = far.begin(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
+    copied = _mapped(far.FarCopyTask(CopyTask(index.root, out), done), index, work, shards, options)
+    with TemporaryDirectory() as folder:
+        summary = finalize(index, manifest, Path(folder), work, shards, copied)
+        far.finish(out, Path(folder))
+    return summary
 
 
 def _finished(out: Path, work: RewritePlan) -> RewriteSummary | None:
@@ -114,7 +134,15 @@ def _refuse_lost(out: Path) -> None:
             )
 
 
-def _make_plan(index: Index, outcome: UInt8Array, options: RewriteOptions) -> RewritePlan:
+def make_plan(index: Index, manifest: pa.Table, undecodable: Int64Array | None, options: RewriteOptions) -> RewritePlan:
+    """What a rewrite would write; arguments and errors as `rewrite`."""
+    broken = np.zeros(0, dtype=np.int64) if undecodable is None else undecodable
+    keep_all = options.undecodable == "keep"
+    outcome = plan.outcomes(index, manifest_rows(index, manifest), broken, keep_all_broken=keep_all)
+    return _plan_of(index, outcome, options)
+
+
+def _plan_of(index: Index, outcome: UInt8Array, options: RewriteOptions) -> RewritePlan:
     kept = np.flatnonzero(outcome == KEPT)
     if not len(kept):
         raise ShardError("nothing is kept", expected="at least one sample", found=0, todo="check the manifest")
@@ -124,18 +152,36 @@ def _make_plan(index: Index, outcome: UInt8Array, options: RewriteOptions) -> Re
     return RewritePlan(plan_hash(index, outcome, size, options.rename), outcome, kept, prefixes, size)
 
 
-def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, options: RewriteOptions) -> RewriteSummary:
-    sizes = padded_sizes(take_rows(index.table.select(["size"]), work.kept)["size"].to_numpy())
+def new_shards(index: Index, work: RewritePlan) -> list[NewShard]:
+    """The shards that a rewrite writes; their rows are places in ``work.kept``."""
     keys = work.keys_of(index, work.kept)
-    shards = plan.assign_to_shards(np.arange(len(work.kept)), sizes, keys, work.shard_size)
+    return plan.assign_to_shards(np.arange(len(work.kept)), _sizes(index, work), keys, work.shard_size)
+
+
+def _sizes(index: Index, work: RewritePlan) -> Int64Array:
+    return padded_sizes(take_rows(index.table.select(["size"]), work.kept)["size"].to_numpy())
+
+
+def _write(index: Index, manifest: pa.Table, out: Path, work: RewritePlan, options: RewriteOptions) -> RewriteSummary:
+    shards = new_shards(index, work)
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
-    check_space(out, int(sizes.sum()) + len(shards) * len(END))
-    del sizes, keys
+    check_space(out, int(_sizes(index, work).sum()) + len(shards) * len(END))
     marker.mark_begun(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
-    items = ((shard.number, _source_slices(index, work, shard)) for shard in shards)
-    task, workers = CopyTask(index.root, out), options.workers
-    how = map_overlapping if workers == 1 else partial(map_shards, workers=workers)
-    return finalize(index, manifest, out, work, shards, how(task, items, total=len(shards)))
+    copied = _mapped(CopyTask(index.root, str(out)), index, work, shards, options)
+    return finalize(index, manifest, out, work, shards, copied)
+
+
+def _mapped(
+    task: Callable[[tuple[int, tuple[SourceSlice, ...]]], tuple[WrittenShard, pa.RecordBatch]],
+    index: Index,
+    work: RewritePlan,
+    shards: Sequence[NewShard],
+    options: RewriteOptions,
+) -> Iterator[tuple[WrittenShard, pa.RecordBatch]]:
+    """A task on every new shard and what it takes from its sources."""
+    items = ((shard.number, source_slices(index, work, shard)) for shard in shards)
+    how = map_overlapping if options.workers == 1 else partial(map_shards, workers=options.workers)
+    return how(task, items, total=len(shards))
 
 
 @contextmanager
@@ -151,20 +197,25 @@ def _writing(out: Path) -> Iterator[None]:
         raise ShardError(problem, shard=place, todo="mend that and run the same rewrite again") from error
 
 
-def refuse_overlap(index: Index, out: Path) -> None:
+def refuse_overlap(index: Index, out: Path | str) -> None:
     """Raise `Misuse` where output and store overlap."""
-    if remote.is_url(index.root):
+    far_out = isinstance(out, str) and remote.is_url(out)
+    if remote.is_url(index.root) or far_out:
+        one, other = (place.rstrip("/") + "/" for place in (index.root, str(out)))
+        if one.startswith(other) or other.startswith(one):
+            raise _overlapping(index, out)
         return
+    out = Path(out)
     store = Path(index.root).resolve()
     # Shards on several disks have "/" as their root; a folder below it is none of theirs.
     spread = store == Path(store.anchor) and out.resolve() != store
     if not spread and paths.overlap(out, store):
-        raise Misuse(
-            "output and store lie in one another",
-            shard=str(out),
-            expected=f"a folder outside {index.root}",
-            todo="choose another --out",
-        )
+        raise _overlapping(index, out)
+
+
+def _overlapping(index: Index, out: Path | str) -> Misuse:
+    expected, todo = f"a folder outside {index.root}", "choose another --out"
+    return Misuse("output and store lie in one another", shard=str(out), expected=expected, todo=todo)
 
 
 def check_space(out: Path, needed: int) -> None:
@@ -208,7 +259,7 @@ def _prefixes(index: Index) -> tuple[str, ...]:
     return prefixes
 
 
-def _source_slices(index: Index, work: RewritePlan, shard: NewShard) -> tuple[SourceSlice, ...]:
+def source_slices(index: Index, work: RewritePlan, shard: NewShard) -> tuple[SourceSlice, ...]:
     """What a new shard takes from each source shard, in store order."""
     rows = work.kept[shard.rows]
     held, numbers = take_rows(index.table.drop_columns(["shard"]), rows), index.shard_numbers[rows]

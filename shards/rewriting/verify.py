@@ -1,12 +1,15 @@
 """Verifies a curated folder against its checksums, its manifest and, where asked, its store byte by byte.
 
-Everything is read, and only the marker is trusted. Nothing is repaired.
+Everything is read, and only the marker is trusted. Nothing is repaired. Of a set in an object store the small files are
+fetched, and the shards read where they are.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shards.arrays import Int64Array
-from shards.errors import Error
+from shards.errors import Error, NoSuchObject
 from shards.indexing.index import Index, build
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
@@ -30,21 +33,34 @@ from shards.io.json_files import parse_json
 from shards.io.mapped import Buffer, open_mapped
 from shards.io.parallel import map_shards
 from shards.io.regular_files import read_regular
+from shards.io.remote import open_url
 from shards.io.shard_set import ShardSet, locate
-from shards.rewriting import card, exports, metadata, recount
+from shards.io.storage.clients import is_object
+from shards.rewriting import card, exports, far, metadata, recount
 from shards.rewriting.manifest import manifest_rows, read_manifest
-from shards.rewriting.marker import IN_PROGRESS, MANIFEST, MARKER, FileHashes, hash_file, read_marker, sources_of
+from shards.rewriting.marker import (
+    IN_PROGRESS,
+    MANIFEST,
+    MARKER,
+    FileHashes,
+    hash_file,
+    hash_stream,
+    read_marker,
+    sources_of,
+)
+from shards.rewriting.needed import open_samples
 
 _COUNTS = (exports.SIZES, exports.LENGTH, exports.WIDS)
 
 
-def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> list[str]:
+def verify(folder: Path | str, against: Index | None = None, *, workers: int = 1) -> list[str]:
     """Every fault of a curated folder, a line each; empty where it is what its marker says.
 
     Compares each file with its checksum, the index with the shards, the manifest with the index (every row once,
     nothing else), and the counts with both.
 
     Args:
+        folder: local, or a URL of an object store.
         against: index of the store; then the bytes of every sample are compared, too.
         workers: processes that read.
 
@@ -52,18 +68,32 @@ def verify(folder: Path, against: Index | None = None, *, workers: int = 1) -> l
         Unfinished: the folder has no marker.
         ShardError: the marker is damaged, or of an unknown version.
     """
+    if isinstance(folder, str) and is_object(folder):
+        url = folder.rstrip("/") + "/"
+        with far.fetched(url) as small_files:
+            return _faults(small_files, url, against, workers)
+    return _faults(Path(folder), str(folder), against, workers)
+
+
+def _faults(folder: Path, root: str, against: Index | None, workers: int) -> list[str]:
+    """As `verify`.
+
+    Args:
+        folder: has every file of the set, of the shards perhaps only the names.
+        root: where the shards are.
+    """
     marker = read_marker(folder)
-    faults = [*_foreign_file_faults(folder, marker), *_hash_faults(folder, marker, workers)]
+    faults = [*_foreign_file_faults(folder, marker), *_hash_faults(folder, root, marker, workers)]
     if faults:
         return faults  # what is read below would not be what was written
-    index = load(folder / INDEX)
-    faults += _index_faults(folder, index, workers)
+    index = replace(load(folder / INDEX), root=root)
+    faults += _index_faults(root, index, workers)
     faults += _manifest_faults(folder)
     faults += recount.set_faults(marker, index, sources_of(folder))
     faults += _count_faults(folder, index)
     faults += _export_faults(folder, index)
     if against is not None and not faults:
-        faults += _store_faults(folder, marker, against, workers)
+        faults += _store_faults(folder, index, marker, against, workers)
     return faults
 
 
@@ -84,9 +114,13 @@ def _dali_name(shard: str) -> str:
     return str(Path(shard).with_suffix(".idx"))
 
 
-def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator[str]:
-    recorded = {shard["name"]: shard for shard in marker["shards"]} | marker["files"]
-    found = map_shards(partial(_hashes_of, folder), list(recorded), workers)
+def _hash_faults(folder: Path, root: str, marker: dict[str, Any], workers: int) -> Iterator[str]:
+    copied = [shard for shard in marker["shards"] if shard["sha256"] is None]
+    yield from far.copied_faults(root, copied)
+    tars = {shard["name"]: shard for shard in marker["shards"] if shard["sha256"] is not None}
+    recorded = tars | marker["files"]
+    places = [locate(root, name) if name in tars else str(folder / name) for name in recorded]
+    found = map_shards(_hashes_of, places, workers)
     for (name, expected), has in zip(recorded.items(), found, strict=True):
         if has is None:
             yield f"{name}: is missing"
@@ -96,15 +130,18 @@ def _hash_faults(folder: Path, marker: dict[str, Any], workers: int) -> Iterator
             yield f"{name}: bytes differ (expected sha256 {expected['sha256']}, found {has.sha256})"
 
 
-def _hashes_of(folder: Path, name: str) -> FileHashes | None:
-    path = folder / name
-    return hash_file(path) if path.is_file() else None
+def _hashes_of(location: str) -> FileHashes | None:
+    if is_object(location):
+        with suppress(NoSuchObject), open_url(location) as stream:
+            return hash_stream(stream)
+        return None
+    return hash_file(Path(location)) if os.path.isfile(location) else None
 
 
-def _index_faults(folder: Path, index: Index, workers: int) -> Iterator[str]:
+def _index_faults(root: str, index: Index, workers: int) -> Iterator[str]:
     """The index has exactly the samples that indexing the shards again finds."""
     try:
-        found, _ = build(ShardSet(str(folder), tuple(shard.path for shard in index.shards)), workers=workers)
+        found, _ = build(ShardSet(root, tuple(shard.path for shard in index.shards)), workers=workers)
     except Error as error:
         yield str(error)
         return
@@ -203,9 +240,9 @@ def _holds_uids(path: Path, index: Index) -> bool:
         return False
 
 
-def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: int) -> list[str]:
+def _store_faults(folder: Path, made: Index, marker: dict[str, Any], store: Index, workers: int) -> list[str]:
     """Every sample has the bytes of its source, and the marker's numbers follow from the store."""
-    made, sources = load(folder / INDEX), sources_of(folder)
+    sources = sources_of(folder)
     try:
         rows = _rows_in_store(folder, store, sources)
     except Error as error:
@@ -223,7 +260,7 @@ def _store_faults(folder: Path, marker: dict[str, Any], store: Index, workers: i
     # A copy each: a slice would send the whole index to another process.
     pieces = ((take_rows(made.table, np.arange(a, b)), take_rows(store.table, rows[a:b])) for a, b in spans)
     borrowing = frozenset(shard.path for shard in store.shards if shard.borrows)
-    faults = map_shards(partial(_piece_faults, str(folder), store.root, borrowing), pieces, workers, len(spans))
+    faults = map_shards(partial(_piece_faults, made.root, store.root, borrowing), pieces, workers, len(spans))
     found = [line for lines in faults for line in lines]
     return found + list(recount.store_faults(marker, made, sources["key"], store, rows, workers))
 
@@ -241,12 +278,14 @@ def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tupl
     shard = theirs[0]["shard"]
     wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []
     rewritten: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    with open_mapped(locate(folder, mine[0]["shard"])) as new, open_mapped(locate(root, shard)) as old:
+    places = locate(folder, mine[0]["shard"]), locate(root, shard)
+    with open_samples(places[0], piece[0]) as new, open_samples(places[1], piece[1]) as old:
         for has, had in zip(mine, theirs, strict=True):
             if not _same_bytes(new.buffer, has, old.buffer, had):
                 may_differ = shard in borrowing or has["key"] != had["key"] or has["members"] < had["members"]
                 (rewritten if may_differ else wrong).append((has, had))
-        if rewritten:
+    if rewritten:
+        with open_mapped(places[0]) as new, open_mapped(places[1]) as old:
             made, came = members_by_key(new.buffer, mine[0]["shard"]), members_by_key(old.buffer, shard)
             for has, had in rewritten:
                 copy, original = made[has["key"]], without_duplicates(came[had["key"]])

@@ -35,8 +35,9 @@ SEVERAL = {
     "prune": "--grid prints a grid where the other call judges",
     "ledger": "--final also writes the weights of a run that was stopped",
     "evaluate": "--against compares, as compare-baselines does, where the other call scores",
-    "rewrite": "the store is opened beforehand, so that its own errors come before the work",
+    "rewrite": "the store is opened beforehand, so that its own errors come before the work; --dry-run counts",
     "verify": "the store is opened beforehand, so that its own errors come before the work",
+    "clean": "--dry-run lists where the other call removes",
     "index": "a part, or the joining of parts; the line about the file says where it lies",
     "dedup": "--part hashes some shards where the other call compares all",
 }

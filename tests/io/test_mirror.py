@@ -25,7 +25,7 @@ LATER_S = claim.STALE_S + 1
 @pytest.fixture(scope="module")
 def bucket(object_server: ObjectServer) -> str:
     """One for all tests here: each has a folder of its own in it."""
-    return object_server.bucket()
+    return object_server.place()
 
 
 @pytest.fixture

@@ -165,12 +165,12 @@ class TestPlaces:
     """What a machine of the cluster must have."""
 
     def test_the_same_release(self):
-        answer = pickle.loads(ray_engine._done(b"", b"", "0.0.1", os.getcwd()))
+        answer = pickle.loads(ray_engine._done(b"", b"", "0.0.1", os.getcwd(), {}))
         assert "another release of curate-bdw (expected 0.0.1, found" in str(answer.error)
 
     def test_the_same_folders(self, tmp_path):
         release = ray_engine.version("curate-bdw")
-        answer = pickle.loads(ray_engine._done(b"", b"", release, str(tmp_path / "nowhere")))
+        answer = pickle.loads(ray_engine._done(b"", b"", release, str(tmp_path / "nowhere"), {}))
         assert "a machine of the cluster has no such folder" in str(answer.error)
 
 

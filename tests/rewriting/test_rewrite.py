@@ -24,7 +24,7 @@ from shards.rewriting.copy import CopyTask
 from shards.rewriting.finalize import RewritePlan, finalize
 from shards.rewriting.marker import load_curated, refuse_unfinished
 from shards.rewriting.plan import KEPT, NewShard
-from shards.rewriting.rewrite import RewriteOptions, _make_plan, _source_slices, check_space, rewrite
+from shards.rewriting.rewrite import RewriteOptions, _plan_of, check_space, rewrite, source_slices
 from shards.rewriting.verify import verify
 
 
@@ -155,9 +155,9 @@ def test_a_place_that_cannot_be_written_is_named(store: Index, tmp_path: Path) -
 def test_a_set_that_does_not_add_up_is_never_finished(store: Index, tmp_path: Path) -> None:
     """As if one sample that was planned had not been written."""
     out, outcome = tmp_path / "out", np.full(60, KEPT, dtype=np.uint8)
-    work = _make_plan(store, outcome, RewriteOptions())
+    work = _plan_of(store, outcome, RewriteOptions())
     work, shard = replace(work, kept=work.kept[:-1]), NewShard(0, np.arange(59))
-    copied = [CopyTask(store.root, out)((0, _source_slices(store, work, shard)))]
+    copied = [CopyTask(store.root, str(out))((0, source_slices(store, work, shard)))]
     with pytest.raises(ShardError, match=r"00002\.tar: samples do not add up \(expected 20, found 19 = kept"):
         finalize(store, manifest_of(store, range(60)), out, work, [shard], copied)
     assert not (out / "curated.json").exists()
@@ -228,7 +228,7 @@ def test_the_pieces_of_a_plan_travel_small(store: Index) -> None:
 
     large = replace(store, table=pa.concat_tables([store.table] * 500).combine_chunks())
     work = RewritePlan("", np.zeros(0, np.uint8), np.arange(60), None, 1)
-    draws = _source_slices(large, work, NewShard(0, np.arange(10)))
+    draws = source_slices(large, work, NewShard(0, np.arange(10)))
     assert len(pickle.dumps(draws)) < 10_000
 
 

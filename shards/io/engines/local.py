@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
@@ -15,6 +15,7 @@ from typing import TypeVar
 from shards.errors import ShardError
 from shards.io import bus_error, processes
 from shards.io.engines.load import Load
+from shards.io.storage import clients
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -79,7 +80,8 @@ def _pool(n_others: int, task: Callable[[Item], Result]) -> Iterator[tuple[Proce
             received, reports = context.Pipe(duplex=False)
             stack.enter_context(received)
             stack.enter_context(reports)
-            pool = ProcessPoolExecutor(n_others, mp_context=context, initializer=init_worker, initargs=(reports,))
+            told = reports, clients.configured()
+            pool = ProcessPoolExecutor(n_others, mp_context=context, initializer=init_worker, initargs=told)
             stack.callback(pool.shutdown, cancel_futures=True)
             ready = pool.submit(_ready, task)
         try:
@@ -136,11 +138,13 @@ def _done_here(task: Callable[[Item], Result], item: Item) -> Future[Result]:
     return done
 
 
-def init_worker(reports: Connection) -> None:
+def init_worker(reports: Connection, options: Mapping[str, str]) -> None:
     """Initializer of a pool process.
 
     Args:
         reports: pipe on which it reports a shard that was truncated while it was read, before it exits.
+        options: of object stores (`shards.io.storage.clients.configure`).
     """
     processes.init_worker()
+    clients.configure(options)
     bus_error.install_handler(reports.send)

@@ -26,6 +26,7 @@ from shards.errors import Busy, ShardError
 from shards.io.cores import usable_cores
 from shards.io.engines import local
 from shards.io.engines.load import Load
+from shards.io.storage import clients
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -124,7 +125,7 @@ def _in_order(task: Callable[[Item], Result], items: Iterator[Item], load: Load)
     _refuse_no_card(load)
     send = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=load.cards)(_done).remote
     packed = ray.put(pickle.dumps(task))
-    where = version("curate-bdw"), os.getcwd()
+    where = version("curate-bdw"), os.getcwd(), clients.configured()
     due: deque[_Sent] = deque()
     try:
         while True:
@@ -159,11 +160,14 @@ def _result(task: Callable[[Item], Result], sent: _Sent) -> Result:
     return result
 
 
-def _done(task: bytes, item: bytes, release: str, folder: str) -> bytes:
-    """What a process of the cluster does: a task, in the folder in which the command was given."""
+def _done(task: bytes, item: bytes, release: str, folder: str, options: dict[str, str]) -> bytes:
+    """What a process of the cluster does: a task, in the folder in which the command was given, and with its options of
+    object stores."""
     try:
         _refuse_another_place(release, folder)
         os.chdir(folder)
+        if options != clients.configured():
+            clients.configure(options)
         found = _patiently(pickle.loads(task), pickle.loads(item))
     except Exception as error:
         error.add_note(traceback.format_exc())  # of a mistake of ours; the text of the error stays one line

@@ -82,6 +82,11 @@ def open_store(url: str) -> tuple[Any, str]:
         ShardError: obstore is not installed, an option is unknown, or this process was forked from one with clients.
     """
     scheme, bucket, key = split_url(url)
+    try:
+        import obstore  # noqa: F401
+    except ImportError as error:
+        todo = "pip install 'curate-bdw[cloud]'"
+        raise ShardError("object stores need obstore", shard=url, todo=todo) from error
     with as_shard_error("cannot be opened", url):
         return store_of(scheme, bucket), key
 
@@ -89,11 +94,9 @@ def open_store(url: str) -> tuple[Any, str]:
 @lru_cache(maxsize=32)
 def store_of(scheme: str, bucket: str) -> Any:
     """The client of a bucket."""
-    try:
-        from obstore.store import from_url
-    except ImportError as error:
-        todo = "pip install 'curate-bdw[cloud]'"
-        raise ShardError("object stores need obstore", shard=f"{scheme}://{bucket}", todo=todo) from error
+    from obstore import store
+
+    from_url: Any = store.from_url  # whose types are those of one service each
     _pids.add(os.getpid())
     options = options_for(scheme)
     return from_url(
@@ -114,7 +117,7 @@ def _endpoints() -> list[str]:
 
 def _refuse_fork(url: str) -> None:
     if _pids and os.getpid() not in _pids:
-        todo = "give torch's loader multiprocessing_context='forkserver'"
+        todo = "give torch's loader multiprocessing_context='spawn'"
         raise ShardError("a forked process cannot read an object store", shard=url, todo=todo)
 
 

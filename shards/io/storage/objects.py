@@ -29,9 +29,9 @@ def list_objects(url: str) -> Iterator[ObjectInfo]:
     Raises:
         NotShards: the bucket cannot be listed.
     """
+    store, prefix = open_store(url)
     import obstore
 
-    store, prefix = open_store(url)
     scheme, bucket, _ = split_url(url)
     with as_shard_error("cannot be listed", url):
         for page in obstore.list(store, prefix.rstrip("/") or None):
@@ -44,9 +44,9 @@ def head(url: str) -> ObjectInfo | None:
     Raises:
         NotShards: the store does not answer.
     """
+    store, key = open_store(url)
     import obstore
 
-    store, key = open_store(url)
     try:
         with as_shard_error("cannot be looked up", url):
             meta = obstore.head(store, key)
@@ -68,9 +68,9 @@ def read_range(url: str, offset: int, size: int, etag: str | None = None) -> byt
     """
     if not size:
         return b""
+    store, key = open_store(url)
     import obstore
 
-    store, key = open_store(url)
     options: Any = {"range": (offset, offset + size)} | ({"if_match": etag} if etag else {})
     with as_shard_error(f"bytes {offset} to {offset + size} cannot be read", url):
         data = obstore.get(store, key, options=options).bytes().to_bytes()
@@ -86,9 +86,9 @@ def read_all(url: str, max_bytes: int) -> bytes:
         NoSuchObject: nothing is there.
         NotShards: it cannot be read, or has more than ``max_bytes``.
     """
+    store, key = open_store(url)
     import obstore
 
-    store, key = open_store(url)
     with as_shard_error("cannot be read", url):
         found = obstore.get(store, key)
         if found.meta["size"] > max_bytes:
@@ -103,9 +103,9 @@ def put(url: str, data: bytes) -> None:
     Raises:
         NotShards: it cannot be written.
     """
+    store, key = open_store(url)
     import obstore
 
-    store, key = open_store(url)
     with as_shard_error("cannot be written", url):
         obstore.put(store, key, data, use_multipart=False)
 
@@ -118,10 +118,10 @@ def put_if_absent(url: str, data: bytes) -> bool:
     Raises:
         NotShards: it cannot be written.
     """
+    store, key = open_store(url)
     import obstore
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-    store, key = open_store(url)
     with as_shard_error("cannot be written", url):
         try:
             obstore.put(store, key, data, mode="create", use_multipart=False)
@@ -137,10 +137,10 @@ def put_if_same(url: str, data: bytes, etag: str) -> str | None:
     Raises:
         NotShards: it cannot be written.
     """
+    store, key = open_store(url)
     import obstore
     from obstore.exceptions import PreconditionError
 
-    store, key = open_store(url)
     with as_shard_error("cannot be written", url):
         try:
             there = obstore.head(store, key)

@@ -1,72 +1,101 @@
-"""Many byte ranges of one object: near ones in one request, several requests at a time, results in order."""
+"""Many byte ranges of objects: near ones in one request, several requests at a time, results in order."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import NamedTuple
 
-from shards.io.storage.objects import read_range
+from shards.errors import NoSuchObject
+from shards.io.storage.objects import ObjectInfo, head, read_range
 
 #: Bytes between two ranges that are read along rather than asked around. Below the size of a small photo, so that
 #: scattered samples cost what they weigh.
 MAX_GAP = 16 << 10
 #: Bytes of a request, where a range alone is no larger.
 MAX_REQUEST = 8 << 20
-#: Requests under way at a time.
-CONCURRENT = 8
+#: Requests under way at a time, and bytes of each where an object is read whole.
+CONCURRENT, BLOCK = 16, 2 << 20
+
+
+class Range(NamedTuple):
+    """Bytes of an object whose ETag must be ``etag`` (None for any)."""
+
+    url: str
+    offset: int
+    size: int
+    etag: str | None = None
 
 
 class Request(NamedTuple):
-    """Bytes that are read at once: ``n_ranges`` of the ranges asked for, from ``offset`` on."""
+    """Bytes that are read at once, and the number of the ranges asked for that lie in them."""
 
-    offset: int
-    size: int
+    bytes: Range
     n_ranges: int
 
 
-def coalesced(ranges: Iterable[tuple[int, int]], max_gap: int = MAX_GAP) -> Iterator[Request]:
-    """The requests that read ranges (offset, size) in order; one that begins before the one before it is a new request.
+def coalesced(ranges: Iterable[Range], max_gap: int = MAX_GAP) -> Iterator[Request]:
+    """The requests that read ranges in order; one that begins before the one before it is a new request.
 
-    >>> list(coalesced([(0, 100), (100, 50), (200, 10), (90_000, 10)], max_gap=50))
-    [Request(offset=0, size=210, n_ranges=3), Request(offset=90000, size=10, n_ranges=1)]
+    >>> asked = [Range("s3://b/x", 0, 100), Range("s3://b/x", 120, 50), Range("s3://b/x", 90_000, 10)]
+    >>> [(request.bytes.offset, request.bytes.size, request.n_ranges) for request in coalesced(asked, max_gap=50)]
+    [(0, 170, 2), (90000, 10, 1)]
     """
-    first, end, n_ranges = 0, 0, 0
-    for offset, size in ranges:
-        near = first <= offset <= end + max_gap and offset + size - first <= MAX_REQUEST
-        if n_ranges and not near:
-            yield Request(first, end - first, n_ranges)
-            n_ranges = 0
-        if not n_ranges:
-            first = end = offset
-        end, n_ranges = max(end, offset + size), n_ranges + 1
+    held, n_ranges = Range("", 0, 0), 0
+    for one in ranges:
+        end, stop = held.offset + held.size, one.offset + one.size
+        same = (one.url, one.etag) == (held.url, held.etag)
+        if n_ranges and same and held.offset <= one.offset <= end + max_gap and stop - held.offset <= MAX_REQUEST:
+            held, n_ranges = held._replace(size=max(end, stop) - held.offset), n_ranges + 1
+            continue
+        if n_ranges:
+            yield Request(held, n_ranges)
+        held, n_ranges = one, 1
     if n_ranges:
-        yield Request(first, end - first, n_ranges)
+        yield Request(held, n_ranges)
 
 
-def read_ranges(url: str, ranges: Sequence[tuple[int, int]], etag: str | None = None) -> Iterator[bytes]:
-    """The bytes of ranges (offset, size) of an object, one after the other; little more than they is read.
+def read_ranges(ranges: Sequence[Range]) -> Iterator[memoryview]:
+    """The bytes of ranges, one after the other; little more than they is read.
 
     Args:
-        ranges: best in order of offset.
-        etag: what the object's ETag must be; None for any.
+        ranges: best object by object, in order of offset.
 
     Raises:
         ShardError: as `objects.read_range`.
     """
-    waiting: deque[tuple[Request, Future[bytes]]] = deque()
-    todo, pool, place = coalesced(ranges), ThreadPoolExecutor(CONCURRENT), 0
+    requests, place = list(coalesced(ranges)), 0
+    for request, data in zip(requests, _read_ahead(request.bytes for request in requests), strict=True):
+        for one in ranges[place : place + request.n_ranges]:
+            start = one.offset - request.bytes.offset
+            yield data[start : start + one.size]
+        place += request.n_ranges
+
+
+def read_blocks(info: ObjectInfo, start: int, stop: int) -> Generator[memoryview]:
+    """The bytes of an object from ``start`` to ``stop``, in order; raises as `read_ranges`."""
+    places = range(start, stop, BLOCK)
+    yield from _read_ahead(Range(info.url, at, min(BLOCK, stop - at), info.etag) for at in places)
+
+
+def info_of(url: str) -> ObjectInfo:
+    """What is known of an object; raises `NoSuchObject` where there is none."""
+    info = head(url)
+    if info is None:
+        raise NoSuchObject("no such object", shard=url)
+    return info
+
+
+def _read_ahead(blocks: Iterable[Range]) -> Iterator[memoryview]:
+    """The bytes of each, by a request each, some of them under way while the first is used."""
+    pool, waiting, left = ThreadPoolExecutor(CONCURRENT), deque[Future[bytes]](), iter(blocks)
     try:
         while True:
-            while len(waiting) < CONCURRENT and (request := next(todo, None)) is not None:
-                waiting.append((request, pool.submit(read_range, url, request.offset, request.size, etag)))
+            waiting += (pool.submit(read_range, *one) for one in islice(left, CONCURRENT - len(waiting)))
             if not waiting:
                 return
-            request, due = waiting.popleft()
-            data = due.result()
-            for offset, size in ranges[place : place + request.n_ranges]:
-                yield data[offset - request.offset : offset - request.offset + size]
-            place += request.n_ranges
+            yield memoryview(waiting.popleft().result())
     finally:
         pool.shutdown(cancel_futures=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from shards.errors import ShardError
 from shards.io.storage.clients import CONNECT_S, REQUEST_S, RETRIES, as_shard_error, open_store, options_for, split_url
@@ -118,8 +118,8 @@ class _Parts:
         """Drop the parts; where that fails, too, `curate clean` finds them."""
         self._pool.shutdown(cancel_futures=True)
         if self._id is not None:
-            with suppress(ShardError), self._errors(self._url):
-                s3().abort_multipart_upload(**self._names())
+            with suppress(ShardError):
+                abort(Unended(self._url, self._id))
 
     def _send(self, size: int) -> None:
         data, self._pending = bytes(self._pending[:size]), self._pending[size:]
@@ -146,6 +146,35 @@ class _Parts:
 
     def _errors(self, url: str) -> Any:
         return as_shard_error("cannot be written" if url == self._url else "cannot be copied at the server", url)
+
+
+class Unended(NamedTuple):
+    """An upload that was begun and neither completed nor aborted."""
+
+    url: str
+    id: str
+
+
+def unended_uploads(url: str) -> Iterator[Unended]:
+    """The uploads below a folder of S3 that have no end; of other stores none are known.
+
+    Raises:
+        NotShards: they cannot be listed.
+    """
+    scheme, bucket, key = split_url(url)
+    if scheme not in ("s3", "s3a"):
+        return
+    with as_shard_error("uploads cannot be listed", url):
+        for page in s3().get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key):
+            for one in page.get("Uploads", []):
+                yield Unended(f"{scheme}://{bucket}/{one['Key']}", one["UploadId"])
+
+
+def abort(one: Unended) -> None:
+    """Drop the parts of an upload; raises `NotShards` where that fails."""
+    _, bucket, key = split_url(one.url)
+    with as_shard_error("the upload cannot be aborted", one.url):
+        s3().abort_multipart_upload(Bucket=bucket, Key=key, UploadId=one.id)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,259 @@
+"""Objects of a real server: what is read and written, and one line for whatever goes wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from object_server import Asked, ObjectServer, failing
+
+from shards.errors import Misuse, NoSuchObject, NotShards, ShardError, ShardsChanged
+from shards.io import remote
+from shards.io.storage import clients, ranges, uploads
+from shards.io.storage import objects as single
+from shards.io.storage.ranges import MAX_GAP, MAX_REQUEST, Range, coalesced
+from shards.io.storage.uploads import MIN_PART, PART, unended_uploads, upload
+
+DATA = os.urandom(1 << 16)
+MANY = 1 << 30
+
+
+@pytest.fixture
+def url(objects: ObjectServer) -> str:
+    """The URL of an object."""
+    place = f"{objects.place()}/folder/x"
+    put(place, DATA)
+    objects.between.forget()
+    return place
+
+
+def put(url: str, data: bytes) -> None:
+    single.put(url, data)
+
+
+def asked_for(server: ObjectServer, method: str) -> list[Asked]:
+    return [one for one in server.between.asked if one.method == method]
+
+
+class TestObjects:
+    def test_a_range_is_asked_for_by_both_its_ends(self, url: str, objects: ObjectServer) -> None:
+        assert remote.read_range(url, 5, 300) == DATA[5:305]
+        assert [one.range for one in asked_for(objects, "GET")] == ["bytes=5-304"]
+        assert objects.between.sent == 300
+
+    def test_what_is_known_of_one(self, url: str) -> None:
+        info = single.head(url)
+        assert info is not None
+        assert (info.url, info.size) == (url, len(DATA))
+        assert info.etag
+        assert single.head(f"{url}y") is None
+        assert [one.url for one in single.list_objects(url.rpartition("/")[0])] == [url]
+        assert [one.url for one in single.list_objects(url.rpartition("/folder/")[0])] == [url]
+
+    def test_one_with_another_etag_is_not_read(self, url: str) -> None:
+        info = single.head(url)
+        assert info is not None
+        assert single.read_range(url, 0, 9, info.etag) == DATA[:9]
+        put(url, DATA[::-1])
+        with pytest.raises(ShardsChanged, match="/folder/x: changed since it was indexed; index the shards again"):
+            single.read_range(url, 0, 9, info.etag)
+
+    def test_only_one_of_two_puts_an_object(self, url: str) -> None:
+        place = f"{url}-claim"
+        assert single.put_if_absent(place, b"one")
+        assert single.put_if_absent(place, b"one")  # the answer to the first may have been lost
+        assert not single.put_if_absent(place, b"two")
+        assert single.read_all(place, 9) == b"one"
+        single.delete([place, f"{place}-that-never-was"])
+        assert single.head(place) is None
+
+    def test_one_changed_since_is_not_replaced(self, url: str) -> None:
+        info = single.head(url)
+        assert info is not None
+        assert info.etag is not None
+        assert single.put_if_same(url, b"second", info.etag)
+        assert single.put_if_same(url, b"third", info.etag) is None
+        assert single.read_all(url, 9) == b"second"
+
+    @pytest.mark.parametrize("bad", ["s3://", "s3:///x", "s3://b//x", "s3://b/../x", "s3://b/./x", "http://b/x"])
+    def test_a_url_that_is_none(self, bad: str) -> None:
+        with pytest.raises(Misuse, match="URL"):
+            clients.split_url(bad)
+
+    def test_settings_are_in_no_message(self, url: str) -> None:
+        clients.configure({"secret_access_key": "very-secret", "access_key_id": "who", "no_such_option": "very-secret"})
+        with pytest.raises(NotShards) as error:
+            single.read_range(url, 0, 9)
+        assert "no_such_option" in str(error.value)
+        assert "very-secret" not in str(error.value)
+
+    def test_options_of_one_service_are_not_those_of_others(self) -> None:
+        clients.configure({"AWS_REGION": "eu", "azure_storage_account_name": "me", "skip_signature": "true"})
+        assert clients.options_for("s3") == {"aws_region": "eu", "skip_signature": "true"}
+        assert clients.options_for("az") == {"azure_storage_account_name": "me", "skip_signature": "true"}
+        clients.configure({})
+
+    def test_a_forked_process_is_told_what_to_do(self, url: str) -> None:
+        """As torch's loader forks; without this it would hang or end."""
+        code = f"""
+import os
+from shards.io.storage import objects as single
+single.head({url!r})
+pid = os.fork()
+if not pid:
+    try:
+        single.head({url!r})
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        assert "a forked process cannot read an object store; give torch's loader" in done.stdout
+
+
+FAULTS = {
+    "denied": (failing(MANY, (403, "ExpiredToken"), "x"), NotShards, r"403 Forbidden, ExpiredToken\); check the cred"),
+    "gone": (failing(MANY, (404, "NoSuchKey"), "x"), NoSuchObject, "no such object"),
+    "broken": (failing(MANY, (500, "InternalError"), "x"), NotShards, "500 Internal Server Error, InternalError"),
+    "cut": (failing(MANY, "cut", "x"), NotShards, "body error"),
+}
+
+
+class TestFaults:
+    @pytest.mark.parametrize("fault", [(503, "SlowDown"), (500, "InternalError"), "cut", 0.3])
+    def test_what_passes_is_asked_for_again(self, url: str, objects: ObjectServer, fault: object) -> None:
+        objects.between.fault = failing(2, fault, "x")  # type: ignore[arg-type]
+        assert remote.read_range(url, 10, 5000) == DATA[10:5010]
+
+    @pytest.mark.parametrize("name", FAULTS)
+    def test_what_does_not_is_one_line(self, url: str, objects: ObjectServer, name: str) -> None:
+        objects.between.fault, kind, words = FAULTS[name]
+        began = time.monotonic()
+        with pytest.raises(kind, match=rf"^s3://tests/\d+/folder/x: .*{words}") as error:
+            remote.read_range(url, 10, 5000)
+        assert "\n" not in str(error.value)
+        assert time.monotonic() - began < 60
+
+    def test_a_listing_that_fails_is_one_line(self, url: str, objects: ObjectServer) -> None:
+        objects.between.fault = failing(MANY, (403, "AccessDenied"), "list-type")
+        with pytest.raises(NotShards, match=r"folder/: cannot be listed \(403 Forbidden, AccessDenied\); check"):
+            remote.list_folder(url.removesuffix("x"))
+
+    def test_a_stream_that_breaks_in_the_middle(self, url: str, objects: ObjectServer) -> None:
+        put(url, bytes(6 << 20))
+        seen = iter(range(MANY))
+        objects.between.fault = lambda asked: (
+            (404, "NoSuchKey") if asked.range and next(seen) >= 1 else None  # the first block comes
+        )
+        with remote.open_url(url) as stream, pytest.raises(NoSuchObject, match="no such object"):
+            stream.read()
+
+
+class TestRanges:
+    @given(st.lists(st.tuples(st.integers(0, 3 * MAX_REQUEST), st.integers(1, MAX_REQUEST // 2)), max_size=30))
+    def test_requests_cover_the_ranges_and_little_more(self, places: list[tuple[int, int]]) -> None:
+        asked = [Range("s3://b/x", *place) for place in sorted(places)]
+        requests = list(coalesced(asked))
+        assert sum(request.n_ranges for request in requests) == len(asked)
+        place = 0
+        for request in requests:
+            held = asked[place : place + request.n_ranges]
+            assert all(request.bytes.offset <= one.offset for one in held)
+            ends = [one.offset + one.size for one in held]
+            assert request.bytes.offset + request.bytes.size == max(ends)
+            assert request.bytes.size <= max(MAX_REQUEST, max(one.size for one in held))
+            gaps = [later.offset - max(ends[: n + 1]) for n, later in enumerate(held[1:])]
+            assert all(gap <= MAX_GAP for gap in gaps)
+            place += request.n_ranges
+
+    def test_of_two_objects_each_gets_its_own(self, url: str) -> None:
+        put(f"{url}y", DATA[::-1])
+        asked = [Range(url, 3, 4), Range(url, 9, 2), Range(f"{url}y", 11, 5), Range(url, 0, 2)]
+        found = [bytes(one) for one in ranges.read_ranges(asked)]
+        assert found == [DATA[3:7], DATA[9:11], DATA[::-1][11:16], DATA[:2]]
+
+    def test_a_stream_that_is_left_early_asks_for_little_more(self, url: str, objects: ObjectServer) -> None:
+        put(url, bytes(100 << 20))
+        objects.between.forget()
+        with remote.open_url(url) as stream:
+            assert stream.read(3) == bytes(3)
+        assert len(asked_for(objects, "GET")) <= ranges.CONCURRENT
+
+
+class TestUploads:
+    @pytest.mark.parametrize("size", [0, 5, MIN_PART - 1, MIN_PART, PART, PART + MIN_PART, 2 * PART + 77])
+    def test_all_bytes_are_there(self, url: str, size: int) -> None:
+        data = os.urandom(1 << 20) * (size // (1 << 20) + 1)
+        with upload(url) as sink:
+            for at in range(0, size, 777_777):
+                sink.write(data[at : min(size, at + 777_777)])
+        assert single.read_all(url, MANY) == data[:size]
+
+    def test_a_copy_of_the_server_stands_in_its_place(self, url: str, objects_put: bytes) -> None:
+        source = f"{url}-source"
+        info = single.head(source)
+        assert info is not None
+        with upload(url) as sink:
+            sink.copy(source, 512, MIN_PART, info.etag)
+            sink.write(b"a" * MIN_PART)
+            sink.copy(source, 0, MIN_PART + 3, info.etag)
+            sink.write(b"end")
+        expected = objects_put[512 : 512 + MIN_PART] + b"a" * MIN_PART + objects_put[: MIN_PART + 3] + b"end"
+        assert single.read_all(url, MANY) == expected
+
+    @pytest.fixture
+    def objects_put(self, url: str) -> bytes:
+        data = os.urandom(1 << 20) * 6
+        put(f"{url}-source", data)
+        return data
+
+    def test_nothing_stays_of_one_that_fails(self, url: str, objects: ObjectServer) -> None:
+        class Stop(Exception):
+            pass
+
+        place = f"{url}-new"
+        with suppress(Stop), upload(place) as sink:
+            sink.write(bytes(2 * PART + MIN_PART))
+            raise Stop
+        assert single.head(place) is None
+        objects.between.fault = failing(MANY, (403, "ExpiredToken"), "partNumber=2", "PUT")
+        with (
+            pytest.raises(NotShards, match=r"x-new: cannot be written \(.*ExpiredToken.*\); check"),
+            upload(place) as sink,
+        ):
+            sink.write(bytes(3 * PART))
+        assert uploads_of(place) == []
+
+    def test_one_that_is_killed_is_found_and_aborted(self, url: str) -> None:
+        code = f"""
+import os
+from shards.io.storage.uploads import PART, upload
+with upload({url + "-killed"!r}) as sink:
+    sink.write(bytes(3 * PART))
+    os._exit(9)
+"""
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+        left = list(unended_uploads(url.rpartition("/")[0]))
+        assert [one.url for one in left] == [f"{url}-killed"]
+        uploads.abort(left[0])
+        assert uploads_of(url) == []
+        assert single.head(f"{url}-killed") is None
+
+
+def uploads_of(url: str) -> list[str]:
+    return [one.url for one in unended_uploads(url.rpartition("/")[0])]
+
+
+def test_without_the_extra_a_line_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    clients.configure({})
+    with pytest.raises(ShardError, match=r"object stores need obstore; pip install 'curate-bdw\[cloud\]'"):
+        single.head("s3://b/x")

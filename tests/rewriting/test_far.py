@@ -1,0 +1,361 @@
+"""Indexing, reading and rewriting in an object store: the same bytes as between folders, and little more is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from object_server import Asked, ObjectServer, failing
+from shard_makers import make_store, manifest_of, numbered
+
+import shards
+from shards.errors import Misuse, ShardError, ShardsChanged
+from shards.indexing.index import Index
+from shards.io.storage.objects import list_objects, put, read_all
+from shards.io.storage.uploads import unended_uploads
+from shards.rewriting.clean import Leftovers
+from shards.rewriting.marker import IN_PROGRESS, MARKER
+from shards.tar.far_headers import WORTH_SKIPPING
+
+MANY = 1 << 30
+
+
+def send(folder: Path, url: str) -> None:
+    """Every file of a folder as an object."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            put(f"{url}/{path.relative_to(folder)}", path.read_bytes())
+
+
+def there(url: str) -> dict[str, str]:
+    """Hash of every object by its name."""
+    found = (info.url for info in list_objects(url))
+    return {one.removeprefix(f"{url}/"): hashlib.sha256(read_all(one, MANY)).hexdigest() for one in found}
+
+
+def here(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def some_of(index: Index, share: float, seed: int = 0) -> pa.Table:
+    kept = np.flatnonzero(np.random.default_rng(seed).random(len(index)) < share)
+    return manifest_of(index, kept)
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Index:
+    """A store of six shards of small samples, one in a folder of its own."""
+    names = [f"{number}.tar" for number in range(5)] + ["more/5.tar"]
+    return make_store(tmp_path / "store", {name: numbered(40 * n, 40, 6000) for n, name in enumerate(names)})
+
+
+@pytest.fixture
+def far(near: Index, tmp_path: Path, objects: ObjectServer) -> str:
+    """The URL of the same store in a bucket."""
+    bucket = objects.place()
+    send(tmp_path / "store", f"{bucket}/store")
+    return f"{bucket}/store"
+
+
+class TestIndex:
+    def test_it_holds_what_the_local_one_holds_and_lies_beside_the_shards(self, near: Index, far: str) -> None:
+        made, report = shards.index(f"{far}/")
+        assert made.fingerprint == near.fingerprint
+        assert made.table.to_pylist() == near.table.to_pylist()
+        assert all(shard.etag for shard in made.shards)
+        assert report.samples == 240
+        assert {f".curate/index.{end}" for end in ("parquet", "report.json")} <= there(far).keys()
+        again = shards.open_index(f"{far}/")
+        assert [shard.etag for shard in again.shards] == [shard.etag for shard in made.shards]
+
+    def test_opening_it_again_reads_no_shard(self, far: str, objects: ObjectServer) -> None:
+        shards.index(f"{far}/")
+        objects.between.forget()
+        shards.open_index(f"{far}/")
+        assert not [one for one in objects.between.asked if ".tar" in one.path]
+
+    def test_it_goes_where_it_is_told_and_not_over_something_else(self, far: str) -> None:
+        bucket = far.removesuffix("/store")
+        shards.index(f"{far}/", f"{bucket}/elsewhere.parquet")
+        assert len(shards.open_index(f"{far}/", index=f"{bucket}/elsewhere.parquet")) == 240
+        put(f"{bucket}/mine.parquet", b"something else")
+        shards.index(f"{far}/")
+        shards.index(f"{far}/")  # an index may be replaced
+        put(f"{bucket}/mine.txt", b"mine")
+        with pytest.raises(Misuse, match=r"/mine.txt: holds something else"):
+            shards.index(f"{far}/", f"{bucket}/mine.txt")
+
+    def test_a_shard_of_another_etag_is_named(self, far: str) -> None:
+        index, _ = shards.index(f"{far}/")
+        data = bytearray(read_all(f"{far}/2.tar", MANY))
+        data[700] ^= 1  # in a body: size and headers stay
+        put(f"{far}/2.tar", bytes(data))
+        with pytest.raises(
+            ShardsChanged, match=r"^2\.tar: ETag changed since it was indexed \(expected \"\w+\", found"
+        ):
+            shards.open_index(f"{far}/")
+        with pytest.raises(ShardsChanged, match=r"/2\.tar: changed since it was indexed; index the shards again"):
+            list(shards.samples(index))
+
+    def test_large_members_are_passed_over(self, tmp_path: Path, objects: ObjectServer) -> None:
+        members = [(f"{n}.jpg", np.random.default_rng(n).bytes(3 * WORTH_SKIPPING)) for n in range(8)]
+        local = make_store(tmp_path / "large", {"0.tar": members})
+        url = objects.place()
+        send(tmp_path / "large", url)
+        objects.between.forget()
+        found, _ = shards.index(f"{url}/")
+        assert found.fingerprint == local.fingerprint
+        assert objects.between.sent < 0.6 * local.shards[0].size
+
+    @pytest.mark.parametrize("workers", [1, 3])
+    def test_options_reach_the_workers(
+        self, near: Index, far: str, workers: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import os
+
+        from shards.io.storage import clients
+
+        endpoint = os.environ["AWS_ENDPOINT_URL"]
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        clients.configure({"endpoint": endpoint})
+        assert shards.index(f"{far}/", workers=workers)[0].fingerprint == near.fingerprint
+
+
+class TestRead:
+    def test_samples_are_those_of_the_local_store(self, near: Index, far: str) -> None:
+        index, _ = shards.index(f"{far}/")
+        rows = np.random.default_rng(1).permutation(240)[:90]
+        mine, theirs = ([{**one, "__url__": ""} for one in shards.samples(of, rows)] for of in (index, near))
+        assert mine == theirs
+
+    def test_scattered_samples_cost_what_they_weigh(self, tmp_path: Path, objects: ObjectServer) -> None:
+        local = make_store(tmp_path / "s", {"0.tar": numbered(0, 60, 60_000)})
+        url = objects.place()
+        send(tmp_path / "s", url)
+        index, _ = shards.index(f"{url}/")
+        rows = np.arange(0, 60, 7)
+        objects.between.forget()
+        assert len(list(shards.samples(index, rows))) == 9
+        assert objects.between.sent <= 1.1 * local.table["size"].to_numpy()[rows].sum()
+        assert all(one.range and one.range.rpartition("-")[2] for one in objects.between.asked)
+
+
+class TestRewrite:
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_it_writes_what_the_local_one_writes(self, near: Index, far: str, tmp_path: Path, workers: int) -> None:
+        bucket = far.removesuffix("/store")
+        manifest = some_of(near, 0.4)
+        local = shards.rewrite(near, manifest, tmp_path / "out")
+        index, _ = shards.index(f"{far}/")
+        for source, out in ((index, f"{bucket}/both"), (near, f"{bucket}/up"), (index, str(tmp_path / "down"))):
+            assert shards.rewrite(source, manifest, out, workers=workers) == local
+            assert (there if out.startswith("s3:") else here)(out if "s3:" in out else Path(out)) == here(
+                tmp_path / "out"
+            )
+        assert shards.rewrite(index, manifest, f"{bucket}/both") == local
+        assert shards.verify(f"{bucket}/both", index) == []
+
+    @pytest.mark.parametrize("rename", [False, True])
+    def test_hard_links_and_new_names(self, tmp_path: Path, objects: ObjectServer, rename: bool) -> None:
+        from tar_makers import END, header, member
+
+        folder = tmp_path / "s"
+        folder.mkdir()
+        parts = member(b"a.jpg", b"image") + member(b"b.jpg", b"other") + member(b"a.txt", b"apart")
+        (folder / "0.tar").write_bytes(parts + header(b"c.jpg", 0, b"1", b"a.jpg") + END)
+        (folder / "1.tar").write_bytes(member(b"x.jpg", b"1") + member(b"x.jpg", b"2") + member(b"y.jpg", b"3") + END)
+        near, url = shards.open_index(folder), objects.place()
+        send(folder, f"{url}/s")
+        far, _ = shards.index(f"{url}/s/")
+        manifest = manifest_of(near, np.array([0, 2, 3]))
+        expected = shards.rewrite(near, manifest, tmp_path / "out", rename=rename)
+        assert shards.rewrite(far, manifest, f"{url}/out", rename=rename) == expected
+        assert there(f"{url}/out") == here(tmp_path / "out")
+
+    def test_what_lies_there_stays(self, near: Index, far: str) -> None:
+        bucket = far.removesuffix("/store")
+        put(f"{bucket}/out/mine.txt", b"mine")
+        with pytest.raises(Misuse, match=r"/out/: holds something else \(mine.txt\)"):
+            shards.rewrite(near, some_of(near, 0.5), f"{bucket}/out")
+        with pytest.raises(Misuse, match="output and store lie in one another"):
+            shards.rewrite(shards.index(f"{far}/")[0], some_of(near, 0.5), f"{far}/out")
+        shards.rewrite(near, some_of(near, 0.5), f"{bucket}/done")
+        with pytest.raises(Misuse, match="holds another finished curated set"):
+            shards.rewrite(near, some_of(near, 0.3), f"{bucket}/done")
+
+    def test_it_goes_on_where_it_was_stopped(
+        self, near: Index, far: str, objects: ObjectServer, tmp_path: Path
+    ) -> None:
+        bucket, manifest = far.removesuffix("/store"), some_of(near, 0.7)
+        index, _ = shards.index(f"{far}/")
+        objects.between.fault = failing(99, (403, "ExpiredToken"), r"/out/00000[34]\.tar", "PUT")
+        with pytest.raises(
+            ShardError, match=r"/out/000003.tar: cannot be written \(403 Forbidden, ExpiredToken\); check"
+        ):
+            shards.rewrite(index, manifest, f"{bucket}/out", shard_size=100_000)
+        with pytest.raises(ShardError, match="run the same rewrite again to finish it"):
+            shards.open_index(f"{bucket}/out/")
+        objects.between.fault = lambda asked: None
+        objects.between.forget()
+        shards.rewrite(index, manifest, f"{bucket}/out", shard_size=100_000)
+        again = [one.path for one in objects.between.asked if one.method == "PUT" and "tar" in one.path.split("/")[-1]]
+        assert not [path for path in again if "00000[012].tar" in path or path.endswith("000000.tar")]
+        shards.rewrite(near, manifest, tmp_path / "out", shard_size=100_000)
+        assert there(f"{bucket}/out") == here(tmp_path / "out")
+
+    def test_another_plan_begins_anew(self, near: Index, far: str, objects: ObjectServer, tmp_path: Path) -> None:
+        bucket = far.removesuffix("/store")
+        objects.between.fault = failing(99, (403, "AccessDenied"), r"/out/000003\.tar", "PUT")
+        with pytest.raises(ShardError, match="AccessDenied"):
+            shards.rewrite(near, some_of(near, 0.9), f"{bucket}/out", shard_size=100_000)
+        objects.between.fault = lambda asked: None
+        assert IN_PROGRESS in there(f"{bucket}/out")
+        shards.rewrite(near, some_of(near, 0.1), f"{bucket}/out", shard_size=100_000)
+        shards.rewrite(near, some_of(near, 0.1), tmp_path / "out", shard_size=100_000)
+        assert there(f"{bucket}/out") == here(tmp_path / "out")
+
+
+class TestServerCopies:
+    @pytest.fixture
+    def large(self, tmp_path: Path) -> Index:
+        """Two shards of 24 MB."""
+        return make_store(tmp_path / "large", {f"{n}.tar": numbered(200 * n, 200, 120_000) for n in range(2)})
+
+    def test_light_pruning_sends_little(self, large: Index, tmp_path: Path, objects: ObjectServer) -> None:
+        url = objects.place()
+        send(tmp_path / "large", f"{url}/large")
+        index, _ = shards.index(f"{url}/large/")
+        manifest = manifest_of(index, np.setdiff1d(np.arange(400), [60, 250]))
+        objects.between.forget()
+        shards.rewrite(index, manifest, f"{url}/out", shard_size=60_000_000)
+        n_bytes = objects.between.sent + objects.between.received
+        shards.rewrite(large, manifest, tmp_path / "out", shard_size=60_000_000)
+        mine, theirs = there(f"{url}/out"), here(tmp_path / "out")
+        assert {name for name in mine if mine[name] != theirs.get(name)} == {MARKER}
+        assert n_bytes < 0.3 * large.table["size"].to_numpy().sum()
+        line = json.loads(read_all(f"{url}/out/{MARKER}", MANY))["shards"][0]
+        assert (line["sha256"], line["xxh3"]) == (None, None)
+        assert line["copied"].startswith("parts of it by the server")
+        assert shards.verify(f"{url}/out", index) == []
+        put(f"{url}/out/000000.tar", read_all(f"{url}/out/000000.tar", MANY)[:-512] + bytes(511) + b"1")
+        assert "changed since it was written" in shards.verify(f"{url}/out")[0]
+
+    def test_an_object_that_changes_meanwhile_is_named(
+        self, large: Index, tmp_path: Path, objects: ObjectServer
+    ) -> None:
+        url = objects.place()
+        send(tmp_path / "large", f"{url}/large")
+        index, _ = shards.index(f"{url}/large/")
+        data = read_all(f"{url}/large/1.tar", MANY)
+
+        def replace_it(asked: Asked) -> None:
+            if asked.method == "GET" and asked.path.endswith("/0.tar") and asked.range:
+                objects.between.fault = lambda asked: None
+                put(f"{url}/large/1.tar", data[:600] + b"?" + data[601:])
+
+        objects.between.fault = replace_it
+        with pytest.raises(ShardsChanged, match=r"/large/1\.tar: changed since it was indexed; index the shards again"):
+            shards.rewrite(index, manifest_of(index, np.arange(0, 400, 9)), f"{url}/out")
+        assert list(unended_uploads(url)) == []
+
+
+class TestForecast:
+    @pytest.mark.parametrize(("size", "share"), [(6_000, 0.4), (120_000, 0.99), (60_000, 0.2)])
+    def test_it_says_what_the_server_sees(self, tmp_path: Path, objects: ObjectServer, size: int, share: float) -> None:
+        make_store(tmp_path / "s", {"0.tar": numbered(0, 150, size), "1.tar": numbered(150, 150, size)})
+        url = objects.place()
+        send(tmp_path / "s", f"{url}/s")
+        index, _ = shards.index(f"{url}/s/")
+        manifest = some_of(index, share)
+        told = shards.forecast(index, manifest, f"{url}/out")
+        objects.between.forget()
+        shards.rewrite(index, manifest, f"{url}/out")
+        of_store = [one for one in objects.between.asked if one.method == "GET" and "/s/" in one.path]
+        assert sum(size_of(one) for one in of_store) == told.bytes_read
+        kinds = objects.between.kinds
+        assert abs(kinds["GET"] + kinds["HEAD"] - told.reads) <= 4  # a marker that is not there, listings
+        assert abs(kinds["PUT"] + kinds["UploadPart"] + kinds["POST"] - told.writes) <= 4
+        assert told.bytes_written <= objects.between.received <= told.bytes_written + 60_000
+        made = sum(info.size for info in list_objects(f"{url}/out") if info.url.endswith(".tar"))
+        assert told.bytes_written + told.bytes_copied == made
+
+    def test_its_cost(self, near: Index, far: str, tmp_path: Path) -> None:
+        index, _ = shards.index(f"{far}/")
+        told = shards.forecast(index, some_of(index, 0.5), tmp_path / "out")
+        assert told.writes == 0
+        assert told.cost(1.0, 5.0, 10.0) == pytest.approx(told.reads / 1000 + told.bytes_read / 1e8)
+        local = shards.forecast(near, some_of(near, 0.5), tmp_path / "out")
+        assert (local.reads, local.writes, local.bytes_copied) == (0, 0, 0)
+
+
+def size_of(asked: Asked) -> int:
+    first, last = (asked.range or "").removeprefix("bytes=").split("-")
+    return int(last) - int(first) + 1
+
+
+REWRITE = (
+    "import sys, shards; shards.rewrite(shards.open_index(sys.argv[1]), sys.argv[2], sys.argv[3], shard_size=8 << 20)"
+)
+
+
+class TestKills:
+    @pytest.fixture
+    def command(self, tmp_path: Path, objects: ObjectServer) -> Callable[[str], list[str]]:
+        """What rewrites a store of 16 MB with large images, into a place."""
+        make_store(tmp_path / "s", {f"{n}.tar": numbered(30 * n, 30, 120_000) for n in range(4)})
+        url = objects.place()
+        send(tmp_path / "s", f"{url}/s")
+        index, _ = shards.index(f"{url}/s/")
+        pq.write_table(manifest_of(index, np.delete(np.arange(120), [7, 80])), tmp_path / "m.parquet")
+        return lambda out: [sys.executable, "-c", REWRITE, f"{url}/s/", str(tmp_path / "m.parquet"), f"{url}/{out}"]
+
+    @pytest.mark.slow
+    def test_it_is_killed_and_goes_on(self, command: Callable[[str], list[str]], objects: ObjectServer) -> None:
+        began = time.monotonic()
+        subprocess.run(command("whole"), check=True)
+        took, chance = time.monotonic() - began, random.Random(0)
+        for _ in range(5):
+            process = subprocess.Popen(command("out"))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.4, 0.9) * took)
+            process.kill()
+            process.wait()
+        subprocess.run(command("out"), check=True)
+        out = command("out")[-1]
+        assert there(out) == there(command("whole")[-1])
+        shards.clean(out)
+        assert shards.leftovers(out) == Leftovers((), ())
+        assert there(out) == there(command("whole")[-1])
+
+    @pytest.mark.slow
+    def test_clean_takes_what_is_unfinished_and_nothing_else(
+        self, command: Callable[[str], list[str]], objects: ObjectServer
+    ) -> None:
+        subprocess.run(command("whole"), check=True)
+        out, whole = command("out")[-1], command("whole")[-1]
+        stop = (
+            f"import os; from shards.rewriting import far; far.finish = lambda *_: os.kill(os.getpid(), 9); {REWRITE}"
+        )
+        assert subprocess.run([sys.executable, "-c", stop, *command("out")[3:]], check=False).returncode == -9
+        before = there(whole)
+        left = shards.leftovers(out)
+        assert f"{out}/{IN_PROGRESS}" in left.objects
+        assert f"{out}/000000.tar" in left.objects
+        assert shards.clean(out.rpartition("/")[0]).objects == left.objects
+        assert there(out) == {}
+        assert there(whole) == before
