@@ -75,7 +75,8 @@ def manifest_of(run: Run | PathLike) -> Path:
     """The last manifest of a run; of one that still trains, that of the last epoch which is done.
 
     Args:
-        run: a run, or a manifest, which is returned as it is.
+        run: a run; a folder with ``manifest.parquet`` in it, such as `dedup` and `audit` make; or a manifest, which is
+            returned as it is.
 
     Raises:
         CurateError: the folder is no run, or has no manifest yet.
@@ -86,6 +87,8 @@ def manifest_of(run: Run | PathLike) -> Path:
     at = path_of(run)
     if not at.is_dir():
         return at
+    if (written := at / "manifest.parquet").is_file():
+        return written
     from curate.ledger import ledger, manifest
     from curate.runs.provenance import read_run
 

@@ -36,7 +36,9 @@ def _price(name: str, default: float, of: str) -> Callable[[Command], Command]:
 
 @click.command()
 @store_option()
-@click.option("--manifest", type=Place(), required=True, help="Parquet with shard and key; or a run: its last.")
+@click.option(
+    "--manifest", type=Place(), required=True, help="Parquet with shard and key; or a run, or what dedup made."
+)
 @out_option("The folder of curated shards.")
 @click.option("--index", "index_file", type=Place(), help="The store's index, if not in its folder.")
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
@@ -75,8 +77,8 @@ def rewrite(
     \b
     Example:
       curate rewrite --store store --manifest run --out curated
-      curate rewrite --store store --manifest copies/manifest.parquet --out unique
-      curate rewrite --store s3://bucket/store/ --manifest run --out s3://bucket/curated --dry-run
+      curate rewrite --store store --manifest copies --out unique
+      curate rewrite --store s3://bucket/store/ --manifest run --out s3://bucket/out
     """
     from curate.api import manifest_of
     from curate.progress import shard_bar

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from urllib.parse import unquote
 
 from shards.errors import Misuse, NotShards
@@ -240,13 +241,14 @@ def _folder(folder: Path) -> ShardSet:
     if not found:
         named = passed_over.left_out()
         pictures = sum(count for suffix, count in passed_over.others.items() if suffix[1:] in IMAGE_SUFFIXES)
+        quoted = quote(str(folder))
         raise NotShards(
             "no shard in this folder",
             shard=str(folder),
             expected=" or ".join(SUFFIXES),
             found=(f"none; {pictures:,} image files" if pictures else "none")
             + (f"; passed over {named}" if named else ""),
-            todo=f"make shards of them first: curate pack imagefolder {folder} --out STORE" if pictures else None,
+            todo=f"make shards of them first: curate pack imagefolder {quoted} --out STORE" if pictures else None,
         )
     place = str(folder)
     shard_set = _shard_set(

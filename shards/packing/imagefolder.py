@@ -14,6 +14,7 @@ from shards.errors import Misuse, ShardError
 from shards.faults import Fault
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.paths import overlap
+from shards.member_names import storable
 from shards.packing import names, tables
 from shards.packing.checks import FETCHED, Places, readable
 from shards.packing.class_splits import Split, check_split, split_by_class, split_by_group
@@ -58,7 +59,9 @@ def pack_folder(
         packed = write_entries(folder, "", entries, sampler(places), shard_size, journal, forgetting(places))
         if not packed:
             problem = "no readable image in the folder" if source.is_dir() else "no readable image in the table"
-            raise ShardError(problem, shard=str(source), todo="name a folder that holds images")
+            packed_before = "it holds shards, which need no packing"
+            todo = packed_before if ".tar" in listing.passed_over.others else "name a folder that holds images"
+            raise ShardError(problem, shard=str(source), todo=todo)
         names.save_names(folder, packed)
         shutil.rmtree(folder / FETCHED, ignore_errors=True)
     return _report(listing, {"": len(packed)}, (), faults, listing.notes, ())
@@ -130,8 +133,16 @@ def pack_target(
         shutil.rmtree(folder / FETCHED, ignore_errors=True)
     counts = {name: len(part) for name, part in zip(SPLITS, parts, strict=True)}
     loose = tuple(entry.file for entry in listing.entries if entry.file not in told.label)
-    notes = (*listing.notes, *told.notes, *notes, *more)
+    notes = (*listing.notes, *told.notes, *_loose_notes(loose, labels is None and source.is_dir()), *notes, *more)
     return _report(listing, counts, told.classes, faults, notes, loose)
+
+
+def _loose_notes(loose: Sequence[str], by_folders: bool) -> tuple[str, ...]:
+    """That images lie beside the class folders; a table tells by itself what it has no label of."""
+    if not loose or not by_folders:
+        return ()
+    many = f"{len(loose):,} image{'s' * (len(loose) > 1)}"
+    return (f"{many} in no class folder, such as {storable(loose[0])}: of no class, and left out",)
 
 
 def check_paths(source: Path, out: Path, shard_size: int) -> None:

@@ -126,12 +126,15 @@ def test_run_says_where_its_manifest_is_and_how_long_it_took(world):
 
 
 def test_rewrite_takes_a_run(world, tmp_path):
-    """Its last manifest; of what is no run, an error."""
+    """Its last manifest; of a folder that holds one, as dedup makes it, that one; of what is neither, an error."""
     folder = world[0]
     store = ("--store", folder / "store", "--out", tmp_path / "out")
     _, _ = curate("rewrite", *store, "--manifest", folder / "run")
     kept = len(pq.read_table(folder / "run" / "manifests" / "epoch=0002.parquet"))
     assert len(pq.read_table(tmp_path / "out" / "manifest.parquet")) == kept
+    again = ("--store", folder / "store", "--out", tmp_path / "again")
+    curate("rewrite", *again, "--manifest", tmp_path / "out")
+    assert pq.read_table(tmp_path / "again" / "manifest.parquet").num_rows == kept
     _, err = curate("rewrite", *store, "--manifest", folder / "store", code=1)
     assert "no run.json in it" in err
     (tmp_path / "begun").mkdir()

@@ -54,6 +54,13 @@ def test_keys_are_all_different_and_none_has_a_dot(paths: list[str]) -> None:
     assert not any("." in key for key in keys)
 
 
+def test_shards_are_packed_already(tmp_path: Path) -> None:
+    """What they are is said, in the place of "name a folder of images"."""
+    pack_folder(write(tmp_path / "in", {"a.png": png(1)}), tmp_path / "store")
+    with pytest.raises(ShardError, match="no readable image in the folder; it holds shards, which need no packing"):
+        pack_folder(tmp_path / "store", tmp_path / "again")
+
+
 def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"ok.png": png(1), "empty.png": b"", "page.jpg": b"<html>", "cut.png": png(2)[:40]})
     write(source, {"notes.txt": b"x", ".hidden.png": png(3), ".git/a.png": png(4)})
@@ -164,7 +171,7 @@ def test_places_that_cannot_be_are_refused(classes: Path, tmp_path: Path) -> Non
         pack_folder(classes, tmp_path / "full")
     with pytest.raises(Misuse, match="nowhere: no such folder"):
         pack_folder(tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(ShardError, match="no readable image in the folder"):
+    with pytest.raises(ShardError, match="no readable image in the folder; name a folder that holds images"):
         pack_folder(write(tmp_path / "texts", {"a.txt": b""}), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -151,6 +151,12 @@ class TestFolders:
         table = pq.read_table(tmp_path / "out" / "groups.parquet").to_pylist()
         assert {(row["split"], row["group"]) for row in table} == {("train", "x"), ("train", "y"), ("test", "x")}
 
+    def test_images_in_no_class_folder_are_told(self, tmp_path: Path) -> None:
+        source = write(tmp_path / "in", pictures(*(f"{c}/{n}.png" for c in "ab" for n in range(3)), "x 1.png", "y.png"))
+        report = pack_target(source, tmp_path / "out")
+        assert "2 images in no class folder, such as x 1.png: of no class, and left out" in report.notes
+        assert report.others == ("x 1.png", "y.png")
+
     def test_every_image_is_of_its_folder(self, tmp_path: Path) -> None:
         source = write(tmp_path / "in", pictures("cat/a/1.png", "dog/2.png", "loose.png"))
         told = by_folders(source, ["cat/a/1.png", "dog/2.png", "loose.png"])
