@@ -226,13 +226,13 @@ PACKERS: Registry[PackerSpec] = Registry(
                 PackOption(
                     "mix", "Domains whose unused train images go into the store too.", parse=names, metavar="A,B"
                 ),
+                WORKERS,
                 PackOption(
                     "groups",
                     "New splits of whole groups, of the same sizes: CSV or Parquet of file, group (or source_path: "
                     "GTSRB, Omniglot); or near-duplicates, by their look.",
-                    metavar="FILE|near-duplicates",
+                    metavar="GROUPS",
                 ),
-                WORKERS,
             ),
         ),
     },
