@@ -42,6 +42,7 @@ def _price(name: str, default: float, of: str) -> Callable[[Command], Command]:
 @out_option("The folder of curated shards.")
 @click.option("--index", "index_file", type=Place(), help="The store's index, if not in its folder.")
 @click.option("--shard-size", type=COUNT, default=None, help="Bytes [default: the store's median].")
+@workers_option
 @click.option(
     "--rename", type=click.Choice(["none", "prefix"]), default="none", help="prefix: put the shard before each key."
 )
@@ -53,7 +54,6 @@ def _price(name: str, default: float, of: str) -> Callable[[Command], Command]:
 @_price("put", 0.005, "1,000 requests that write, copy or list")
 @_price("transfer", 0.0, "a gigabyte read; nothing within one region")
 @allow_pipe_option
-@workers_option
 @engine_options
 @json_option
 def rewrite(
@@ -78,7 +78,7 @@ def rewrite(
     Example:
       curate rewrite --store store --manifest run --out curated
       curate rewrite --store store --manifest copies --out unique
-      curate rewrite --store s3://bucket/store/ --manifest run --out s3://bucket/out
+      curate rewrite --store s3://b/store/ --manifest run --out s3://b/curated
     """
     from curate.api import manifest_of
     from curate.progress import shard_bar
