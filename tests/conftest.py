@@ -29,7 +29,7 @@ def _spread_at_once(request, monkeypatch):
 
 @pytest.fixture(scope="session")
 def object_server(tmp_path_factory) -> Iterator[ObjectServer]:
-    """A real server of objects, with one before it that counts and fails, as `object_store` uses it."""
+    """A real server of objects, with one before it that counts and fails, as `objects` gives it out."""
     with serving_objects(tmp_path_factory.mktemp("objects")) as endpoint, standing_between(endpoint) as between:
         yield ObjectServer(endpoint, between)
 

@@ -20,6 +20,7 @@ from object_server import Asked, ObjectServer, failing
 from shard_makers import make_store, manifest_of, numbered
 
 import shards
+from shards import stream
 from shards.errors import Misuse, ShardError, ShardsChanged
 from shards.indexing.index import Index
 from shards.io.storage.objects import list_objects, put, read_all
@@ -359,3 +360,27 @@ class TestKills:
         assert shards.clean(out.rpartition("/")[0]).objects == left.objects
         assert there(out) == {}
         assert there(whole) == before
+
+
+class TestLoading:
+    def test_batches_come_through_workers(self, near: Index, far: str) -> None:
+        """Fresh processes: a forked one would have none of the clients."""
+        index, _ = shards.index(f"{far}/")
+        batches = [np.arange(0, 9), np.arange(100, 120)]
+        for workers in (0, 1):
+            found = list(stream.image_batches(index, batches, bodies, workers=workers))
+            assert found == list(stream.image_batches(near, batches, bodies, workers=0))
+
+    def test_a_subset_reads_what_is_kept(self, near: Index, far: str) -> None:
+        curate = pytest.importorskip("curate")
+        index, _ = shards.index(f"{far}/")
+        kept = manifest_of(index, np.arange(3, 240, 5))
+        mine, theirs = (
+            [(one["__key__"], one["jpg"]) for one in curate.subset(of, kept, seed=1)] for of in (index, near)
+        )
+        assert mine == theirs
+        assert len(mine) == 48
+
+
+def bodies(samples: list[dict[str, object]]) -> list[object]:
+    return [sample["jpg"] for sample in samples]
