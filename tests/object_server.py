@@ -57,16 +57,9 @@ class NoStart(Exception):
 def _server(command: Path, folder: Path) -> Iterator[str]:
     ports = _free_ports(4)
     options = [
-        *(
-            "-s3",
-            f"-s3.port={ports[0]}",
-            "-s3.port.iceberg=0",
-            "-s3.port.lance=0",
-            f"-master.port={ports[1]}",
-            f"-volume.port={ports[2]}",
-        ),
+        *("-s3", f"-s3.port={ports[0]}", f"-master.port={ports[1]}", f"-volume.port={ports[2]}"),
         *(f"-filer.port={ports[3]}", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-volume.max=50"),
-        *("-master.volumeSizeLimitMB=256", "-s3.allowEmptyFolder=false"),
+        *("-master.volumeSizeLimitMB=256", "-s3.allowEmptyFolder=false", "-s3.port.iceberg=0", "-s3.port.lance=0"),
     ]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen([command, "server", *options], stdout=log, stderr=log, cwd=folder)
@@ -158,69 +151,76 @@ class Between:
         self.received, self.sent, self.asked = 0, 0, []
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Hands a request on, or does what it is told; `standing_between` says to whom, and who counts."""
+
+    protocol_version = "HTTP/1.1"
+    between: Between
+    behind: str
+    lock: threading.Lock
+
+    def handle_any(self) -> None:
+        asked = Asked(self.command, self.path, self.headers.get("Range"))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with self.lock:
+            self.between.asked.append(asked)
+            self.between.received += len(body)
+        fault = self.between.fault(asked)
+        if isinstance(fault, tuple):
+            self.refuse(*fault)
+            return
+        if isinstance(fault, float | int):
+            time.sleep(fault)
+        self.hand_on(body, fault == "cut")
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
+
+    def refuse(self, status: int, code: str) -> None:
+        text = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+        self.send_response(status)
+        self.end(str(len(text)))
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def hand_on(self, body: bytes, cut: bool) -> None:
+        connection = http.client.HTTPConnection(self.behind, timeout=60)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+        connection.request(self.command, self.path, body or None, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        self.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                self.send_header(name, value)
+        self.end(answer.getheader("Content-Length") or "0" if self.command == "HEAD" else str(len(data)))
+        sent = data[: len(data) // 2] if cut else data
+        with self.lock:
+            self.between.sent += len(sent)
+        self.wfile.write(sent)
+        connection.close()
+
+    def end(self, length: str) -> None:
+        self.send_header("Content-Length", length)
+        self.send_header("Connection", "close")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        pass  # a client that was killed
+
+
 @contextmanager
 def standing_between(endpoint: str) -> Iterator[Between]:
     """A server that hands requests on to another, unless it is told to do something else."""
-    between, behind, lock = Between(), urlsplit(endpoint).netloc, threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            asked = Asked(self.command, self.path, self.headers.get("Range"))
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            with lock:
-                between.asked.append(asked)
-                between.received += len(body)
-            fault = between.fault(asked)
-            if isinstance(fault, tuple):
-                self.refuse(*fault)
-                return
-            if isinstance(fault, float | int):
-                time.sleep(fault)
-            self.hand_on(body, fault == "cut")
-
-        def refuse(self, status: int, code: str) -> None:
-            text = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(text)
-
-        def hand_on(self, body: bytes, cut: bool) -> None:
-            connection = http.client.HTTPConnection(behind, timeout=60)
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-            connection.request(self.command, self.path, body or None, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-            self.send_response_only(answer.status, answer.reason)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "content-length", "connection"):
-                    self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(data))
-            self.send_header("Content-Length", length or "0")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            sent = data[: len(data) // 2] if cut else data
-            with lock:
-                between.sent += len(sent)
-            self.wfile.write(sent)
-            connection.close()
-
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass  # a client that was killed
-
-    with Server(("127.0.0.1", 0), Handler) as server:
+    between = Between()
+    told = {"between": between, "behind": urlsplit(endpoint).netloc, "lock": threading.Lock()}
+    with _Server(("127.0.0.1", 0), type("Handler", (_Handler,), told)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         between.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
