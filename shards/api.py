@@ -387,7 +387,7 @@ def export(
 
     >>> export("run/curated", dali=True)        # doctest: +SKIP
     """
-    with filled(folder, without="" if dali or datacomp else "*.tar") as at:
+    with filled(folder, without=() if dali or datacomp else ("*.tar",)) as at:
         return exports.export_for(at, dali=dali, datacomp=datacomp, metadata_of=metadata_of, further=further)
 
 

@@ -29,7 +29,7 @@ from shards.indexing.members import SampleMembers, bodies_at, bodies_in_shard, s
 from shards.io import processes, remote
 from shards.io.byte_ranges import OpenShards, open_stream, read_ranges, uncompressed
 from shards.io.shard_set import locate
-from shards.io.storage import clients, ranges
+from shards.io.storage import clients
 from shards.io.storage.clients import is_object
 from shards.member_names import RESERVED
 
@@ -46,6 +46,8 @@ _COLUMNS = ["shard", "key", "image", "image_offset", "image_size"]
 _WHOLE_COLUMNS = ["shard", "key", "offset", "size", "extents"]
 #: Samples behind a URL that one reader asks for before the first has come; rows that are looked up in an index at once.
 _READS_AHEAD, _LOOKED_UP = 16, 256
+#: Images of objects that are asked for together: a batch.
+_FETCHED = 64
 #: Shards of which one reader keeps a list of members, where samples have hard links.
 _WALKED = 8
 
@@ -224,8 +226,8 @@ def _read_ahead(read: Callable[[IndexRow], Sample], lines: Iterable[IndexRow]) -
 
 
 def is_streamed(index: Index) -> bool:
-    """Whether any shard of the store can only be read sequentially: remote or gzip."""
-    return bool(_streamed_shards(index))
+    """Whether any shard of the store can only be read sequentially: gzip, or behind a URL that is no object's."""
+    return bool(_whole_shards(index))
 
 
 def streamed_order(index: Index, rows: Int64Array, seed: int, epoch: int) -> Int64Array:
@@ -243,7 +245,8 @@ def _batches_of_worker(index: Index, rows_of_batches: Sequence[Int64Array]) -> I
     _, _, worker, workers = pytorch_worker_info()
     mine = range(worker, len(rows_of_batches), workers)
     with OpenShards(etags=index.etags) as files:
-        stream = _image_samples(index, _index_rows(index, [rows_of_batches[number] for number in mine]), files)
+        lines = _index_rows(index, [rows_of_batches[number] for number in mine])
+        stream = _image_samples(index, _fetched(index, lines, files), files)
         for number in mine:
             yield number, list(islice(stream, len(rows_of_batches[number])))
 
@@ -285,8 +288,20 @@ def _whole_rows(index: Index, parts: Iterable[Int64Array]) -> Iterator[IndexRow]
     return _index_rows(index, few, _WHOLE_COLUMNS)
 
 
+def _fetched(index: Index, lines: Iterator[IndexRow], files: OpenShards) -> Iterator[IndexRow]:
+    """The same rows; the images of those in objects are asked for together, some rows at a time."""
+    if not is_object(index.root):
+        yield from lines
+        return
+    whole = _whole_shards(index)
+    while some := list(islice(lines, _FETCHED)):
+        held = (line for _, line in some if line["image"] is not None and line["shard"] not in whole)
+        files.fetch((locate(index.root, line["shard"]), line["image_offset"], line["image_size"]) for line in held)
+        yield from some
+
+
 def _image_samples(index: Index, lines: Iterable[IndexRow], files: OpenShards) -> Iterator[Sample]:
-    streamed = _streamed_shards(index)
+    streamed = _whole_shards(index)
     for shard, run in groupby(lines, key=lambda line: str(line[1]["shard"])):
         location = locate(index.root, shard)
         if shard in streamed:
@@ -308,19 +323,10 @@ def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[
     offsets = [run[place][1]["image_offset"] for place in with_image]
     sizes = [run[place][1]["image_size"] for place in with_image]
     if with_image:
-        for place, body in zip(with_image, _bodies(index, location, offsets, sizes), strict=True):
-            found[place][run[place][1]["image"].lower()] = body
-    yield from found
-
-
-def _bodies(index: Index, location: str, offsets: list[int], sizes: list[int]) -> Iterator[bytes]:
-    """Byte ranges of one shard in order of offset: asked for, or what a stream of it holds there."""
-    if location in {locate(index.root, path) for path in _whole_shards(index)}:
         with _open_stream(location) as stream:
-            yield from read_ranges(stream, location, offsets, sizes)
-    else:
-        asked = (ranges.Range(location, *one, index.etags.get(location)) for one in zip(offsets, sizes))
-        yield from map(bytes, ranges.read_ranges(list(asked)))
+            for place, body in zip(with_image, read_ranges(stream, location, offsets, sizes), strict=True):
+                found[place][run[place][1]["image"].lower()] = body
+    yield from found
 
 
 def _whole_shards(index: Index) -> frozenset[str]:
@@ -329,13 +335,6 @@ def _whole_shards(index: Index) -> frozenset[str]:
         shard.path
         for shard in index.shards
         if shard.gzip or (remote.is_url(place := locate(index.root, shard.path)) and not is_object(place))
-    )
-
-
-def _streamed_shards(index: Index) -> frozenset[str]:
-    """Paths of the shards that are read one after the other."""
-    return frozenset(
-        shard.path for shard in index.shards if shard.gzip or remote.is_url(locate(index.root, shard.path))
     )
 
 

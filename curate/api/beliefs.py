@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from curate.api.paths import CURATED, path_of, place_of
+from curate.api.paths import BUT_TABLES, path_of, place_of
 from curate.errors import CurateError
 from shards.io.mirror.place import child, filled, written
 
@@ -139,7 +139,7 @@ def write_weights(run: Run | PathLike) -> Path:
     from curate.ledger.ledger import write_final
     from curate.runs.provenance import read_run
 
-    with filled(place_of(run), without=CURATED) as folder:
+    with filled(place_of(run), without=BUT_TABLES) as folder:
         read_run(folder)
         return write_final(folder)
 

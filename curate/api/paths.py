@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
-#: Shards of a run that nothing reads from its folder: of a run behind a URL they stay there.
-CURATED = "curated/*.tar"
+#: Files of a run behind a URL that stay there: shards, which nothing reads from its folder; and, where only tables are
+#: read, networks.
+SHARDS = ("curated/*.tar",)
+BUT_TABLES = (*SHARDS, "shards/*/*.tar", "*.safetensors")
 
 
 def here(out: PathLike) -> Path:
@@ -36,5 +38,5 @@ def place_of(run: Run | PathLike) -> PathLike:
 
 
 def path_of(run: Run | PathLike) -> Path:
-    """The run directory of a run, or the path that stands for it; of a URL a local copy."""
-    return local(place_of(run), without=CURATED)
+    """The run directory of a run, or the path that stands for it; of a URL a local copy without its networks."""
+    return local(place_of(run), without=BUT_TABLES)

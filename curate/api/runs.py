@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curate.api.paths import CURATED
+from curate.api.paths import SHARDS
 from curate.config.defaults import paper as paper_mode
 from curate.config.defaults import usual
 from curate.config.schema import PAPER_PIXELS, RunConfig, from_options, read_options
@@ -58,7 +58,7 @@ def run(
 
     >>> run("store", "target", out="run", epochs=5).curated        # doctest: +SKIP
     """
-    with filled(out, without=CURATED) as folder:
+    with filled(out, without=SHARDS) as folder:
         configuration = torchrun.asked(configured(store, target, config, paper, options, folder))
         _refuse_far(out, configuration)
         check_inputs(configuration)
@@ -86,7 +86,7 @@ def dry_run(
 
     >>> dry_run("store", "target", out="run").hours        # doctest: +SKIP
     """
-    with filled(out, without=CURATED) as folder:
+    with filled(out, without=SHARDS) as folder:
         configuration = configured(store, target, config, paper, options, folder)
         check_inputs(configuration)
         from curate.runs.dry_run import dry_run as estimate

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from curate.api.paths import CURATED, path_of, place_of
+from curate.api.paths import SHARDS, place_of
 from shards.io.mirror.place import filled, local
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def evaluate(
 
     place = options.pop("out", None)
     if protocol == "finetune" or place is not None:
-        places: AbstractContextManager[tuple[Path, Path | None]] = _read_and_filled(run, place, CURATED)
+        places: AbstractContextManager[tuple[Path, Path | None]] = _read_and_filled(run, place, SHARDS)
     else:
-        places = nullcontext((path_of(run), None))
+        places = nullcontext((local(place_of(run), without=SHARDS), None))
     with places as (at, out), computing():
         if warn is not None:
             for line in trained_on(at, os.fspath(target)):
@@ -100,7 +100,7 @@ def compare_baselines(
 
     scoring: dict[str, Any] = {name: options.pop(name) for name in (*LOGISTIC, "epoch") if name in options}
     refuse_idle("logistic", scoring)
-    with _read_and_filled(run, out, "") as (at, folder):
+    with _read_and_filled(run, out, ()) as (at, folder):
         named = list(taps) or ([scoring["tap"]] if "tap" in scoring else usual_taps(at))
         settings = ComparisonSettings(
             tuple(sets),
@@ -142,7 +142,9 @@ def compare(
 
 
 @contextmanager
-def _read_and_filled(run: Run | PathLike, out: PathLike | None, without: str) -> Iterator[tuple[Path, Path | None]]:
+def _read_and_filled(
+    run: Run | PathLike, out: PathLike | None, without: tuple[str, ...]
+) -> Iterator[tuple[Path, Path | None]]:
     """The run, and the folder that is filled: where none is named it is one in the run."""
     if out is None:
         with filled(place_of(run), without=without) as at:

@@ -58,7 +58,7 @@ def pack(
     from curate.experiments.packing import pack as by_name
 
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    with filled(out, without="*.tar") as folder:
+    with filled(out, without=("*.tar",)) as folder:
         return by_name(packer, [local(one) for one in sources], folder, seed, shard_size, options)
 
 

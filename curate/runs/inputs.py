@@ -25,7 +25,9 @@ def check_inputs(config: RunConfig) -> None:
         sources_of(config.target)
     prior = config.belief.prior
     named = prior not in (None, "uniform") and prior not in SELECTORS
-    if named and not (prior and local(prior, without="*.tar").exists()):  # an empty name is the folder one is in
+    if named and not (
+        prior and local(prior, without=("*.tar", "*.safetensors")).exists()
+    ):  # an empty name is the folder one is in
         raise Misuse(f"--prior {prior}: no such file; give uniform, classifier, a Parquet file, or a run")
     for option, path in (("--index", config.index), ("--nn-features", config.neighbours.nn_features)):
         if path is not None:

@@ -137,6 +137,6 @@ def open_run(path: str | Path) -> Run:
     >>> run = open_run("run")                            # doctest: +SKIP
     >>> run.weights().group_by("kept").aggregate([("mean", "mean")])   # doctest: +SKIP
     """
-    run = Run(local(path, without="curated/*.tar"))
+    run = Run(local(path, without=("curated/*.tar",)))
     run.record  # noqa: B018  (read now, so that a wrong path is an error here)
     return run

@@ -168,7 +168,7 @@ def _prior(job: Job, places: Sequence[Path], progress: Progress) -> tuple[Prior,
 
 
 def _given(job: Job) -> Prior:
-    place = local(job.config.belief.prior, without="*.tar")
+    place = local(job.config.belief.prior, without=("*.tar", "*.safetensors"))
     return given_prior(place, job.index.table.select(["shard", "key"]), trainable(job.examples))
 
 

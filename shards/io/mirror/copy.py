@@ -149,9 +149,9 @@ def stat_of(path: Path, etag: str | None = None, hole: bool = False) -> Held:
     return Held(etag, status.st_size, status.st_mtime_ns, hole)
 
 
-def is_left_out(name: str, without: str) -> bool:
-    """Whether a pattern names a file; an empty one names none."""
-    return bool(without) and PurePosixPath(name).match(without)
+def is_left_out(name: str, without: tuple[str, ...]) -> bool:
+    """Whether one of some patterns names a file."""
+    return any(PurePosixPath(name).match(pattern) for pattern in without)
 
 
 def _is_partial(name: str) -> bool:

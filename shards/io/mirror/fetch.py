@@ -18,11 +18,11 @@ AT_A_TIME, BLOCK = 8, 8 << 20
 _TIMES = 5
 
 
-def fetch(copy: Copy, without: str) -> None:
+def fetch(copy: Copy, without: tuple[str, ...]) -> None:
     """Make a copy what the objects are.
 
     Args:
-        without: a pattern of files of which only the size matters; they come as holes.
+        without: patterns of files of which only the size matters; they come as holes.
 
     Raises:
         ShardError: the objects cannot be read.
@@ -63,7 +63,7 @@ def hole(path: Path, etag: str | None, size: int) -> Held:
     return stat_of(path, etag, hole=True)
 
 
-def _fetch(copy: Copy, there: dict[str, ObjectInfo], without: str) -> None:
+def _fetch(copy: Copy, there: dict[str, ObjectInfo], without: tuple[str, ...]) -> None:
     for name in files_in(copy, copy.path).keys() - there.keys():
         _remove(copy.path / name, copy.home)
     copy.objects = {name: held for name, held in copy.objects.items() if name in there}

@@ -30,11 +30,11 @@ PathLike: TypeAlias = str | os.PathLike[str]
 _filling: set[Path] = set()
 
 
-def local(place: PathLike, *, without: str = "") -> Path:
+def local(place: PathLike, *, without: tuple[str, ...] = ()) -> Path:
     """A path to read from: of a URL a copy of its file or folder, as it is now; a local path as it is.
 
     Args:
-        without: a pattern of files of which only the size matters; they come as holes.
+        without: patterns of files of which only the size matters; they come as holes.
 
     Raises:
         ShardError: nothing is there, or it cannot be read.
@@ -52,11 +52,11 @@ def local(place: PathLike, *, without: str = "") -> Path:
 
 
 @contextmanager
-def filled(place: PathLike, *, without: str = "") -> Iterator[Path]:
+def filled(place: PathLike, *, without: tuple[str, ...] = ()) -> Iterator[Path]:
     """A folder to write into, that goes to its URL as it grows; a local one as it is.
 
     Args:
-        without: a pattern of files that are not fetched, and not kept here once they are sent: holes stay.
+        without: patterns of files that are not fetched, and not kept here once they are sent: holes stay.
 
     Raises:
         Busy: another process writes it.
@@ -71,8 +71,9 @@ def filled(place: PathLike, *, without: str = "") -> Iterator[Path]:
         todo = "name a folder that all of them see, or leave --engine out"
         raise Misuse("is behind a URL, where other machines' tasks do not write", shard=url, todo=todo)
     with _opened_to_write(url) as copy:
+        copy.ahead = copy.ahead and claim.is_held(url, copy.owner or "")
         copy.owner = copy.owner or secrets.token_hex(16)
-        copy.save()  # so that a claim is known for ours even if this is killed now
+        copy.save()  # so that the claim is known for ours, and the copy for what it is, even if this is killed now
         held = claim.take(url, copy.owner)
         with claim.renewing(held):
             if not (copy.ahead and held.went_on):
@@ -95,9 +96,9 @@ def written(place: PathLike) -> Iterator[Path]:
         yield Path(place)
         return
     with _opened_to_write(url) as copy:
-        fetch(copy, "")
+        fetch(copy, ())
         yield copy.path
-        Push(copy, None).finish("")
+        Push(copy, None).finish(())
 
 
 def is_elsewhere(place: PathLike) -> bool:
@@ -158,7 +159,7 @@ def _opened_to_write(url: str) -> Iterator[Copy]:
         yield copy
 
 
-def _fetch_all(copy: Copy, held: claim.Claim, without: str) -> None:
+def _fetch_all(copy: Copy, held: claim.Claim, without: tuple[str, ...]) -> None:
     try:
         fetch(copy, without)
     except BaseException:
@@ -170,7 +171,7 @@ def _fetch_all(copy: Copy, held: claim.Claim, without: str) -> None:
 
 
 @contextmanager
-def _given_back(push: Push, without: str) -> Iterator[Push]:
+def _given_back(push: Push, without: tuple[str, ...]) -> Iterator[Push]:
     """Send the rest and give the claim back at the block's end; where the store has failed, the claim stays ours."""
     try:
         yield push

@@ -67,17 +67,19 @@ class Push:
         _delete(copy, gone)
         return bool(new or gone)
 
-    def finish(self, without: str) -> None:
+    def finish(self, without: tuple[str, ...]) -> None:
         """Send the rest, note the objects as they are now, and give the claim back.
 
         Args:
-            without: a pattern of files that do not stay: holes stand for them then.
+            without: patterns of files that do not stay: holes stand for them then.
 
         Raises:
             As a call.
         """
         copy = self.copy
         self(copy.home)
+        copy.ahead = False
+        copy.save()  # before there are holes: none of them is ever sent
         there = listed(copy.url)
         for name, file in list(copy.objects.items()):
             info = there.get(name)
@@ -86,7 +88,7 @@ class Push:
                 copy.objects[name] = hole(copy.path / name, copy.objects[name].etag, file.size)
         if self.held is not None:
             claim.release(self.held)
-        copy.owner, copy.ahead = None, False
+        copy.owner = None
         copy.save()
 
 
