@@ -16,11 +16,12 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
 @contextmanager
 def two_machines() -> Iterator[Any]:
     """A `ray.cluster_utils.Cluster`, whose processes find the tests' own tasks."""
-    from ray.cluster_utils import Cluster
-
     before = dict(os.environ)
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    os.environ |= {**ray_engine.QUIET, "PYTHONPATH": os.pathsep.join(paths)}
+    patient = {"RAY_raylet_start_wait_time_s": "120"}
+    os.environ |= {**ray_engine.QUIET, **patient, "PYTHONPATH": os.pathsep.join(paths)}
+    from ray.cluster_utils import Cluster  # reads the environment when it is loaded
+
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
         cluster.add_node(**NODE)

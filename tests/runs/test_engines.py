@@ -14,7 +14,7 @@ from ray_cluster import NODE, two_machines
 
 import curate
 import shards
-from shards.io.parallel import on_progress
+from shards.io.parallel import map_shards, on_progress
 
 pytest.importorskip("ray", reason="needs the extra ray")
 pytestmark = pytest.mark.slow
@@ -43,15 +43,20 @@ def made(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def unlucky(cluster: Any) -> Iterator[None]:
-    """The Ray engine, which loses a machine after the second task of every map, and gets another."""
-    lost = [cluster.add_node(**NODE)]
+    """The Ray engine, which loses a machine after the second task of every map, and gets another.
+
+    It is connected beforehand: a command whose own machine is lost is lost, too.
+    """
+    lost: list[Any] = []
 
     def lose(done: int, total: int) -> None:
-        if done == 2:
+        if done == 2 and lost:
             cluster.remove_node(lost.pop(), allow_graceful=False)
             lost.append(cluster.add_node(**NODE))
 
     with on_progress(lose), shards.engine("ray", ray_address=cluster.address):
+        assert list(map_shards(abs, [-1])) == [1]
+        lost.append(cluster.add_node(**NODE))
         yield
 
 

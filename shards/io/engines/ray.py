@@ -41,8 +41,13 @@ _WAIT_S = 30.0
 _KNOCK_S = 10.0
 #: Bytes that results may take on this machine, where the cluster is this machine alone.
 OBJECT_BYTES = 256 << 20
-#: What Ray reads when it starts: nothing is sent to its makers, and a task that asks for no card sees none.
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+#: What Ray reads when it is loaded: nothing is sent to its makers, cards are left as they are for tasks that ask for
+#: none, and nothing is printed of machines that are lost: it would stand in the midst of the command's own output.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+}
 
 
 class _Raised(NamedTuple):
@@ -69,6 +74,8 @@ def connected(address: str | None = None) -> Iterator[Callable[..., Iterator[Any
     Raises:
         ShardError: Ray is not installed.
     """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
@@ -101,8 +108,6 @@ def _connect(address: str | None) -> None:
     if ray.is_initialized():
         return
     place = address or "a cluster of this machine"
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
     new = {"num_cpus": usable_cores(), "object_store_memory": OBJECT_BYTES, "include_dashboard": False}
     try:
         _knock(address or "")
