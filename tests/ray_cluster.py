@@ -18,8 +18,7 @@ def two_machines() -> Iterator[Any]:
     """A `ray.cluster_utils.Cluster`, whose processes find the tests' own tasks."""
     before = dict(os.environ)
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    patient = {"RAY_raylet_start_wait_time_s": "120"}
-    os.environ |= {**ray_engine.QUIET, **patient, "PYTHONPATH": os.pathsep.join(paths)}
+    os.environ |= {**ray_engine.QUIET, "PYTHONPATH": os.pathsep.join(paths)}
     from ray.cluster_utils import Cluster  # reads the environment when it is loaded
 
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
