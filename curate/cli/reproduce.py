@@ -143,7 +143,7 @@ def pays(targets: str | None, pretexts: str | None, selectors: str | None, as_js
     from curate import api
 
     out: Path = options["out"]
-    some = {"targets": names(targets), "pretexts": names(pretexts), "selectors": names(selectors)}
+    some: dict[str, Any] = {"targets": names(targets), "pretexts": names(pretexts), "selectors": names(selectors)}
     record = api.reproduce_pays(**some, **options)
     print_result(record, as_json, read(out / "pays.md"))
 
