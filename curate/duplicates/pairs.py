@@ -154,27 +154,51 @@ def _of_table(path: Path, n: int, masks: Hashes, distance: int, chosen: tuple[in
         n: the first ``n`` of them are images, the others mirror images, which are not compared with each other: two of
             them are as far apart as the two images.
     """
-    entries = np.load(path)
-    n_bits = np.uint64(len(entries).bit_length())  # a key and a place in one number, which sorts five times as fast
-    packed = _key(entries, masks[list(chosen)]) << n_bits | np.arange(len(entries), dtype=np.uint64)
+    entries = np.asarray(np.load(path, mmap_mode="r"))
+    n_bits = np.uint64(len(entries).bit_length())
+    packed = _packed(entries, masks[list(chosen)], n_bits)
     packed.sort()
-    order = (packed & (np.uint64(1) << n_bits) - np.uint64(1)).astype(np.int64)
+    order = (packed & (np.uint64(1) << n_bits) - np.uint64(1)).view(np.int64)
     packed >>= n_bits
     starts = np.flatnonzero(np.concatenate([[True], packed[1:] != packed[:-1]]))
     lengths = np.diff(np.append(starts, len(packed)))
     del packed
     images = np.add.reduceat(order < n, starts, dtype=np.int64) if len(order) else starts
-    values = entries[order]
+    values, rounded = entries[order], _rounded(lengths)
     found = [np.zeros((2, 0), np.int64)]
-    for size in np.unique(_rounded(lengths[lengths > 1])).tolist():
-        of_size = (lengths > 1) & (images > 0) & (_rounded(lengths) == size)
+    for size in np.unique(rounded[lengths > 1]).tolist():
+        of_size = (rounded == size) & (lengths > 1) & (images > 0)
         runs = Runs(starts[of_size], lengths[of_size], images[of_size])
-        found += [
-            pair[:, _first_agreement(values[pair[0]] ^ values[pair[1]], masks, chosen)]
-            for pair in _in_runs(values, runs, size, distance)
-        ]
+        for pair in _batches(_in_runs(values, runs, size, distance)):
+            found.append(pair[:, _first_agreement(values[pair[0]] ^ values[pair[1]], masks, chosen)])
     one, other = order[np.concatenate(found, axis=1)]
     return one, other
+
+
+def _packed(entries: Hashes, masks: Hashes, n_bits: np.uint64) -> Hashes:
+    """Keys, and below them the entries' places: one number each, which sorts five times as fast as two.
+
+    A piece at a time, which stays in the cache: over all at once this took as long as sorting and comparing.
+    """
+    packed = np.empty_like(entries)
+    for at in range(0, len(entries), _AT_ONCE):
+        key = _key(entries[at : at + _AT_ONCE], masks)
+        packed[at : at + len(key)] = key << n_bits | np.arange(at, at + len(key), dtype=np.uint64)
+    return packed
+
+
+def _batches(pairs: Iterator[Ints]) -> Iterator[Ints]:
+    """The same pairs, arrays of shape (2, k), in fewer arrays, none much longer than it has to be."""
+    held: list[Ints] = []
+    n_held = 0
+    for each in pairs:
+        held.append(each)
+        n_held += each.shape[1]
+        if n_held >= _AT_ONCE:
+            yield np.concatenate(held, axis=1)
+            held, n_held = [], 0
+    if held:
+        yield np.concatenate(held, axis=1)
 
 
 def _rounded(lengths: Ints) -> Ints:
