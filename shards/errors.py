@@ -53,6 +53,10 @@ class NoSuchObject(NotShards):
     """Nothing lies under a URL."""
 
 
+class StoreFailed(NotShards):
+    """An object store refuses, breaks off, or is out of reach, which says nothing of the object."""
+
+
 class ShardsChanged(ShardError):
     """A shard differs from what its index recorded: it is gone, shorter, or has other headers."""
 

@@ -48,6 +48,8 @@ _WHOLE_COLUMNS = ["shard", "key", "offset", "size", "extents"]
 _READS_AHEAD, _LOOKED_UP = 16, 256
 #: Images of objects that are asked for together: a batch.
 _FETCHED = 64
+#: Bytes of objects that are asked for together, but for those of the last sample.
+_FETCHED_BYTES = 64 << 20
 #: Shards of which one reader keeps a list of members, where samples have hard links.
 _WALKED = 8
 
@@ -142,13 +144,14 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
     Raises:
         ShardsChanged: a shard is gone or shorter than its index says.
     """
-    whole, walked = _whole_shards(index), lru_cache(_WALKED)(shard_members_by_key)
+    whole, walked = _whole_shards(index), _walked(index)
     with OpenShards(etags=index.etags) as files:
         for shard, run in groupby(_whole_rows(index, [rows]), key=lambda line: str(line[1]["shard"])):
             location = locate(index.root, shard)
             if shard in whole:
                 held = list(run)
-                found = bodies_in_shard(location, shard, [line["key"] for _, line in held])
+                keys = [line["key"] for _, line in held]
+                found = bodies_in_shard(location, shard, keys, index.etags.get(location))
                 yield from (
                     dict(has) | _new_sample(index, line, row) for has, (row, line) in zip(found, held, strict=True)
                 )
@@ -158,7 +161,7 @@ def samples(index: Index, rows: Int64Array) -> Iterator[Sample]:
 
 def _ranged_samples(index: Index, lines: Iterator[IndexRow], files: OpenShards, walked: Walked) -> Iterator[Sample]:
     """Whole samples by their byte ranges; of objects those of several samples are asked for at once."""
-    while some := list(islice(lines, _LOOKED_UP)):
+    while some := _some(lines, "size", _LOOKED_UP):
         places = [locate(index.root, line["shard"]) for _, line in some]
         files.fetch(
             (place, extent["offset"], extent["size"])
@@ -181,7 +184,7 @@ def samples_by_range(index: Index, parts: Iterable[Int64Array]) -> Iterator[Samp
         ShardsChanged: a shard is gone or shorter than its index says.
         NotShards: a URL cannot be read, or its server knows no byte ranges.
     """
-    walked, one_at_a_time = lru_cache(_WALKED)(shard_members_by_key), Lock()
+    walked, one_at_a_time = _walked(index), Lock()
     far = any(remote.is_url(locate(index.root, shard.path)) for shard in index.shards)
 
     def read(line: IndexRow) -> Sample:
@@ -288,13 +291,23 @@ def _whole_rows(index: Index, parts: Iterable[Int64Array]) -> Iterator[IndexRow]
     return _index_rows(index, few, _WHOLE_COLUMNS)
 
 
+def _some(lines: Iterator[IndexRow], size: str, at_most: int) -> list[IndexRow]:
+    """The next rows, until they are so many, or what is read for them takes `_FETCHED_BYTES`."""
+    some: list[IndexRow] = []
+    n_bytes = 0
+    while len(some) < at_most and n_bytes < _FETCHED_BYTES and (line := next(lines, None)) is not None:
+        some.append(line)
+        n_bytes += line[1][size] or 0
+    return some
+
+
 def _fetched(index: Index, lines: Iterator[IndexRow], files: OpenShards) -> Iterator[IndexRow]:
     """The same rows; the images of those in objects are asked for together, some rows at a time."""
     if not is_object(index.root):
         yield from lines
         return
     whole = _whole_shards(index)
-    while some := list(islice(lines, _FETCHED)):
+    while some := _some(lines, "image_size", _FETCHED):
         held = (line for _, line in some if line["image"] is not None and line["shard"] not in whole)
         files.fetch((locate(index.root, line["shard"]), line["image_offset"], line["image_size"]) for line in held)
         yield from some
@@ -323,10 +336,19 @@ def _read_through(index: Index, location: str, run: list[IndexRow]) -> Iterator[
     offsets = [run[place][1]["image_offset"] for place in with_image]
     sizes = [run[place][1]["image_size"] for place in with_image]
     if with_image:
-        with _open_stream(location) as stream:
+        with _open_stream(location, index.etags.get(location)) as stream:
             for place, body in zip(with_image, read_ranges(stream, location, offsets, sizes), strict=True):
                 found[place][run[place][1]["image"].lower()] = body
     yield from found
+
+
+def _walked(index: Index) -> Walked:
+    """The members of a store's shards by key, those of a few kept."""
+
+    def walk(location: str, shard: str) -> dict[str, SampleMembers]:
+        return shard_members_by_key(location, shard, index.etags.get(location))
+
+    return lru_cache(_WALKED)(walk)
 
 
 def _whole_shards(index: Index) -> frozenset[str]:
@@ -343,7 +365,7 @@ def _new_sample(index: Index, line: dict[str, Any], row: int) -> Sample:
 
 
 @contextmanager
-def _open_stream(location: str) -> Iterator[BinaryIO]:
+def _open_stream(location: str, etag: str | None) -> Iterator[BinaryIO]:
     """Open a shard by webdataset's reader where that knows the URL's scheme, else by `byte_ranges.open_stream`.
 
     webdataset's reader runs ``pipe:`` commands; `shard_set.resolve` has decided whether they are allowed. http(s) is
@@ -355,7 +377,7 @@ def _open_stream(location: str) -> Iterator[BinaryIO]:
     scheme = location.partition(":")[0]
     ours = not remote.is_url(location) or is_object(location) or scheme in own_schemes
     if ours or scheme not in gopen_schemes:
-        with open_stream(location) as stream:
+        with open_stream(location, etag) as stream:
             yield stream
         return
     source = gopen(location)

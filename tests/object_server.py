@@ -130,7 +130,7 @@ class Between:
 
     Args:
         fault: called with each request; None lets it pass, else what is done: a status with an error code, "cut" (half
-            the body), or a number of seconds to wait.
+            the body), "lost" (it is done, and not answered), or a number of seconds to wait.
         received, sent: bytes of bodies, from the client and to it.
         asked: every request.
     """
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if isinstance(fault, float | int):
             time.sleep(fault)
-        self.hand_on(body, fault == "cut")
+        self.hand_on(body, str(fault))
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_any
 
@@ -182,18 +182,22 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(text)
 
-    def hand_on(self, body: bytes, cut: bool) -> None:
+    def hand_on(self, body: bytes, fault: str) -> None:
         connection = http.client.HTTPConnection(self.behind, timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
         connection.request(self.command, self.path, body or None, headers)
         answer = connection.getresponse()
         data = answer.read()
+        if fault == "lost":
+            connection.close()
+            self.close_connection = True
+            return
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
             if name.lower() not in ("transfer-encoding", "content-length", "connection"):
                 self.send_header(name, value)
         self.end(answer.getheader("Content-Length") or "0" if self.command == "HEAD" else str(len(data)))
-        sent = data[: len(data) // 2] if cut else data
+        sent = data[: len(data) // 2] if fault == "cut" else data
         with self.lock:
             self.between.sent += len(sent)
         self.wfile.write(sent)

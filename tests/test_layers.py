@@ -50,8 +50,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "webdataset": ("shards.stream", "shards.io.remote"),
     "fsspec": ("shards.io.remote",),
     "obstore": ("shards.io.storage.*",),
-    "boto3": ("shards.io.storage.uploads",),
-    "botocore": ("shards.io.storage.uploads",),
+    "boto3": ("shards.io.storage.s3_client",),
+    "botocore": ("shards.io.storage.s3_client",),
     "PIL": (
         *("shards.io.images", "curate.data.decode", "curate.data.jpeg", "curate.data.contact_sheet"),
         "curate.duplicates.*",

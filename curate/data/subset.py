@@ -7,6 +7,7 @@ Owns who reads what: the parts of ranks and workers, the epoch's order, and wher
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -25,7 +26,11 @@ from curate.types import Ints, Mask, Reals
 from shards import shuffle, stream
 from shards.errors import ShardError
 from shards.indexing.index import Index
+from shards.io.storage import clients
 from shards.rewriting.manifest import rows_of_lines
+
+#: Under which a subset's state has them on its way to a process that is started.
+_SETTINGS = "settings of object stores"
 
 
 class Subset(IterableDataset[dict[str, Any]]):
@@ -58,6 +63,18 @@ class Subset(IterableDataset[dict[str, Any]]):
         #: The same of this process alone: where its own reading stands, and what a worker was told to begin with.
         self._here: tuple[int, int] | None = None
         self._told: tuple[int, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As any object's; a worker that a loader starts afresh gets the settings of object stores with it."""
+        spawning = multiprocessing.context.get_spawning_popen() is not None
+        return self.__dict__ | ({_SETTINGS: clients.configured()} if spawning else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what `__getstate__` gave."""
+        settings = state.pop(_SETTINGS, clients.configured())
+        if settings != clients.configured():
+            clients.configure(settings)
+        self.__dict__.update(state)
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch; ranks differ by one at most."""

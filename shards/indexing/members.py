@@ -13,6 +13,7 @@ from shards.indexing.sample import SampleMember, group_members, link_targets
 from shards.io.byte_ranges import OpenShards
 from shards.io.mapped import Buffer, open_mapped
 from shards.tar.bulk_walk import IGNORED_KEYWORDS
+from shards.tar.far_headers import open_headers
 from shards.tar.header import BLOCK, BadHeader, parse, pax_records
 from shards.tar.walk import FILE, SPARSE, Member, walk
 
@@ -73,21 +74,24 @@ def bodies_in_sample(data: bytes, key: str, shard: str) -> Bodies | None:
     return _bodies(data, samples[0].parts)
 
 
-def bodies_in_shard(location: str, shard: str, keys: Iterable[str]) -> Iterator[Bodies]:
+def bodies_in_shard(location: str, shard: str, keys: Iterable[str], etag: str | None = None) -> Iterator[Bodies]:
     """Extension and body of the members of these samples, in the order of ``keys``, by a walk of the shard.
 
+    Args:
+        etag: what the ETag of an object must be; None for any.
+
     Raises:
-        ShardsChanged: a key is not in the shard.
+        ShardsChanged: a key is not in the shard, or it is another object.
     """
-    with open_mapped(location) as source:
+    with open_mapped(location, etag) as source:
         walked = members_by_key(source.buffer, shard)
         for key in keys:
             yield readable_bodies(source.buffer, members_of_key(walked, key, shard))
 
 
-def shard_members_by_key(location: str, shard: str) -> dict[str, SampleMembers]:
-    """The members of all samples of the shard at a path or URL, by key."""
-    with open_mapped(location) as source:
+def shard_members_by_key(location: str, shard: str, etag: str | None = None) -> dict[str, SampleMembers]:
+    """The members of all samples of the shard at a path or URL, by key; ``etag`` as `bodies_in_shard` has it."""
+    with open_headers(location, etag) as source:
         return members_by_key(source.buffer, shard)
 
 

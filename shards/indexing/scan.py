@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from shards.errors import NotShards
+from shards.errors import NotShards, StoreFailed
 from shards.faults import Fault
 from shards.indexing.bulk_rows import bulk_rows
 from shards.indexing.content import check_samples, count_images
@@ -60,18 +60,24 @@ class Scan:
 
 
 def scan_shard(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
-    """Read one shard. One that cannot be opened or read to its end is reported like one that is no tar.
+    """Read one shard. One that cannot be opened or read to its end is reported like one that is no tar, unless an
+    object store fails, which says nothing of it.
 
     Args:
         root, path: of the shard set, and of the shard below it.
         check: decode every image and parse every sidecar.
         image: extension of the image; None for the first in tar order.
+
+    Raises:
+        StoreFailed: an object store refuses, or is out of reach.
     """
     try:
         with (open_mapped if check else open_headers)(locate(root, path)) as source:
             why = not_a_tar_fault(source.buffer, path, source.damage)
             if why is None:
                 return _scan(source, path, check, image)
+    except StoreFailed:
+        raise
     except NotShards as error:
         why = Fault("not-a-tar", path, None, None, error.problem)
     return Scan(None, rows_from_samples([], None), Counter(), (why,))

@@ -161,10 +161,14 @@ def _skip(stream: IO[bytes], shard: str, size: int, position: int) -> None:
 
 
 @contextmanager
-def open_stream(location: str) -> Iterator[BinaryIO]:
-    """Open a shard, local or remote, as a sequential stream, decompressed where its magic is gzip's."""
+def open_stream(location: str, etag: str | None = None) -> Iterator[BinaryIO]:
+    """Open a shard, local or remote, as a sequential stream, decompressed where its magic is gzip's.
+
+    Args:
+        etag: what the ETag of an object must be; None for any.
+    """
     if remote.is_url(location):
-        with remote.open_url(location) as stream:
+        with remote.open_url(location, etag) as stream:
             yield uncompressed(stream)
     else:
         with open_regular(location) as file:

@@ -52,16 +52,19 @@ class MappedShard:
 
 
 @contextmanager
-def open_mapped(location: str) -> Iterator[MappedShard]:
+def open_mapped(location: str, etag: str | None = None) -> Iterator[MappedShard]:
     """Open a shard by path or URL.
 
+    Args:
+        etag: what the ETag of an object must be; None for any.
+
     Raises:
+        ShardsChanged: it is another.
         NotShards: it cannot be opened, or not be read to its end.
         NoSpace: the temporary copy of a gzip or remote shard does not fit.
     """
     if is_object(location):
-        info = ranges.info_of(location)
-        with open_copy(info, read_whole) as source:
+        with open_copy(ranges.info_of(location, etag), read_whole) as source:
             yield source
         return
     if remote.is_url(location):

@@ -48,10 +48,14 @@ def check_url(url: str) -> None:
 
 
 @contextmanager
-def open_url(url: str) -> Iterator[BinaryIO]:
+def open_url(url: str, etag: str | None = None) -> Iterator[BinaryIO]:
     """Open a URL as a sequential stream.
 
+    Args:
+        etag: what the ETag of an object must be; None for any.
+
     Raises:
+        ShardsChanged: it is another.
         NotShards: it cannot be opened or not be read to its end, or the command of a ``pipe:`` fails.
     """
     if is_pipe(url):
@@ -59,7 +63,7 @@ def open_url(url: str) -> Iterator[BinaryIO]:
             yield stream
         return
     if is_object(url):
-        info = ranges.info_of(url)
+        info = ranges.info_of(url, etag)
         with io.BufferedReader(_Blocks(ranges.read_blocks(info, 0, info.size)), 1 << 16) as blocks:
             yield cast(BinaryIO, blocks)
         return

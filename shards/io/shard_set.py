@@ -82,7 +82,8 @@ def resolve(spec: str | Path, *, allow_pipe: bool = False) -> ShardSet:
     text = _without_scheme(text)
     if remote.is_url(text):
         unread: list[str] = []
-        shard_set = _shard_set(_bounded(_expand_url(text, allow_pipe, unread), text), ())
+        missing: list[str] = []
+        shard_set = _shard_set(_bounded(_expand_url(text, allow_pipe, unread, missing), text), missing)
         return replace(shard_set, passed_over=PassedOver(unread=tuple(unread)))
     path = Path(text)
     if path.is_dir():
@@ -166,8 +167,8 @@ def _without_scheme(text: str) -> str:
     return unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", text))
 
 
-def _expand_url(text: str, allow_pipe: bool, unread: list[str]) -> Iterator[str]:
-    """The shards of a URL; those of a folder that are not read go to ``unread``."""
+def _expand_url(text: str, allow_pipe: bool, unread: list[str], missing: list[str]) -> Iterator[str]:
+    """The shards of a URL; those of a folder that are not read go to ``unread``, its `_holes` to ``missing``."""
     for url in _expand(text):
         if remote.is_pipe(url):
             _refuse_pipes([url], allow_pipe)
@@ -175,9 +176,11 @@ def _expand_url(text: str, allow_pipe: bool, unread: list[str]) -> Iterator[str]
             continue
         remote.check_url(url)
         if url.endswith("/"):
-            listed = remote.list_folder(url)
-            unread += [name for name in listed if is_unread(name)]
-            yield from (name for name in listed if is_shard(name))
+            shown = [name for name in remote.list_folder(url) if "/." not in f"/{name.removeprefix(url)}"]
+            found = [name for name in shown if is_shard(name)]
+            unread += [name for name in shown if is_unread(name)]
+            missing += _holes(found)
+            yield from found
         elif url.partition("?")[0].endswith(".txt"):
             yield from _names_in_remote_list(url)
         else:
@@ -301,7 +304,8 @@ def _shard_set(names: list[str], missing: Sequence[str]) -> ShardSet:
         low, high = min(folders), max(folders)
         n_common = next((place for place, (a, b) in enumerate(zip(low, high)) if a != b), min(len(low), len(high)))
         root = low[: max(low.rfind("/", 0, n_common) + 1, len(scheme))]
-        return ShardSet(root, tuple(name[len(root) :] for name in names), tuple(missing))
+        paths, absent = (tuple(name[len(root) :] for name in some) for some in (names, missing))
+        return ShardSet(root, paths, absent)
     root = os.path.commonpath([os.path.dirname(name) for name in names])
     paths, absent = (tuple(os.path.relpath(os.path.abspath(name), root) for name in some) for some in (names, missing))
     return ShardSet(root, paths, absent)

@@ -136,7 +136,7 @@ def _copy_slice(root: str, source_slice: SourceSlice, writer: HashingWriter, at_
             copied = _copy_blocks(source.buffer, location, source_slice, pieces, writer)
         if copied is not None:
             return copied
-    with open_mapped(location) as source:
+    with open_mapped(location, shard.etag) as source:
         _refuse_shorter(source_slice, source.buffer)
         return _copy_members(source.buffer, source_slice, writer)
 

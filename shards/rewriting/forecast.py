@@ -10,7 +10,7 @@ from pathlib import Path
 from shards.indexing.index import Index
 from shards.io.shard_set import locate
 from shards.io.storage.clients import is_object
-from shards.io.storage.ranges import BLOCK, Range, coalesced
+from shards.io.storage.ranges import BLOCK, Range, coalesced, in_parts
 from shards.io.storage.uploads import MIN_PART, PART
 from shards.rewriting.copy import copies_at_server
 from shards.rewriting.finalize import RewritePlan
@@ -19,8 +19,11 @@ from shards.rewriting.rewrite import new_shards, source_slices
 from shards.rewriting.server_copies import Piece
 from shards.tar.writer import END
 
-#: Requests for what lies beside the shards of a set, and of a shard beside its bytes: a look at it, and its record.
-_BESIDE, _OF_SHARD = 9, 1
+#: Requests that read and write for what lies beside the shards of a set, and of a shard beside its bytes: looks at what
+#: is there, and a record.
+_READS_BESIDE, _WRITES_BESIDE, _READS_OF_SHARD, _WRITES_OF_SHARD = 3, 8, 2, 1
+#: Objects that one request lists.
+_LISTED = 1000
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Forecast:
     Args:
         bytes_read, bytes_written, bytes_copied: from the source, to the new shards, and from one to the other by the
             server alone.
-        reads, writes: requests that read, and those that write or copy; none for what is local.
+        reads, writes: requests that read, and those that write, copy or list; none for what is local.
     """
 
     bytes_read: int
@@ -68,10 +71,19 @@ def forecast(index: Index, work: RewritePlan, out: Path | str) -> Forecast:
         totals["written"] += len(END) + sum(sum(sizes) for copied, sizes in stretches if not copied)
         totals["copied"] += sum(sum(sizes) for copied, sizes in stretches if copied)
         if to_objects:
-            totals["reads"] += _OF_SHARD
-            totals["writes"] += _OF_SHARD + _upload_requests(stretches)
-    beside = _BESIDE + len(shards) // 1000 if to_objects else 0
-    return Forecast(totals["read"], totals["written"], totals["copied"], totals["reads"], totals["writes"] + beside)
+            totals["reads"] += _READS_OF_SHARD
+            totals["writes"] += _WRITES_OF_SHARD + _upload_requests(stretches)
+    if to_objects:
+        totals["reads"] += _READS_BESIDE
+        totals["writes"] += _WRITES_BESIDE + _lists(0) + _lists(2 * len(shards)) + _lists(len(shards))
+    if is_object(index.root):
+        totals["writes"] += _lists(len(index.shards))
+    return Forecast(totals["read"], totals["written"], totals["copied"], totals["reads"], totals["writes"])
+
+
+def _lists(n_objects: int) -> int:
+    """Requests that list so many objects."""
+    return 1 + n_objects // _LISTED
 
 
 def _since_copy(pieces: list[Piece]) -> int:
@@ -94,7 +106,7 @@ def _of_slice(root: str, one: SourceSlice, since_copy: int, at_server: bool, tot
         totals["reads"] += 1 - (-one.shard.size // BLOCK)
     elif far:
         places = zip(wanted.starts.tolist(), wanted.sizes.tolist())
-        for request in coalesced(Range(location, *place) for place in places):
+        for request in coalesced(in_parts(Range(location, *place) for place in places)):
             totals["read"] += request.bytes.size
             totals["reads"] += 1
     else:

@@ -93,7 +93,7 @@ def open_needed(
     shard = source_slice.shard
     if not is_object(location) or shard.gzip:
         starts, sizes = byte_extents(source_slice.samples)
-        with open_mapped(location) as source:
+        with open_mapped(location, shard.etag) as source:
             runs = runs_of(starts, padded_sizes(sizes))
             yield source, list(pieces_of(runs, np.zeros(0, np.int64), 0))
         return
@@ -105,7 +105,7 @@ def open_needed(
 
 def _fetch(wanted: Needed, info: ObjectInfo, copy: BinaryIO) -> None:
     places = zip(wanted.starts.tolist(), wanted.sizes.tolist())
-    asked = [ranges.Range(info.url, offset, size, info.etag) for offset, size in places]
+    asked = list(ranges.in_parts(ranges.Range(info.url, offset, size, info.etag) for offset, size in places))
     for one, data in zip(asked, ranges.read_ranges(asked), strict=True):
         copy.seek(one.offset)
         copy.write(data)
@@ -154,11 +154,11 @@ def _runs_copied(runs: Runs, pieces: Sequence[Piece]) -> Int64Array:
 
 
 @contextmanager
-def open_samples(location: str, samples: pa.Table) -> Iterator[MappedShard]:
+def open_samples(location: str, samples: pa.Table, etag: str | None = None) -> Iterator[MappedShard]:
     """Open a shard that has at least these samples; raises as `open_needed`."""
-    info = ranges.info_of(location) if is_object(location) else None
+    info = ranges.info_of(location, etag) if is_object(location) else None
     if info is None or read_range(location, 0, len(GZIP_MAGIC), info.etag) == GZIP_MAGIC:
-        with open_mapped(location) as source:
+        with open_mapped(location, etag) as source:
             yield source
         return
     starts, sizes = byte_extents(samples)

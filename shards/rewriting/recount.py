@@ -18,7 +18,8 @@ from shards.indexing.content import image_fault
 from shards.indexing.extents import padded_sizes
 from shards.indexing.index import Index
 from shards.indexing.key_hashes import previous_with_key
-from shards.indexing.members import members_by_key, members_of_key
+from shards.indexing.members import members_of_key, shard_members_by_key
+from shards.indexing.scan import Shard
 from shards.indexing.take_rows import take_rows
 from shards.io.mapped import open_mapped
 from shards.io.parallel import map_shards
@@ -150,13 +151,13 @@ def _undecodable(store: Index, outcome: UInt8Array, recorded: Int64Array, worker
         own = store.rows(number)
         rows = own.start + np.flatnonzero(outcome[own.start : own.stop] == PRUNED)
         table = take_rows(store.table.select(["image_offset", "image_size"]), rows)
-        items.append((store.shards[number].path, number, rows, table))
+        items.append((store.shards[number], number, rows, table))
     return dict(map_shards(partial(_undecodable_of, store.root), items, workers))
 
 
-def _undecodable_of(root: str, item: tuple[str, int, Int64Array, pa.Table]) -> tuple[int, Int64Array]:
-    path, number, rows, table = item
-    with open_mapped(locate(root, path)) as source:
+def _undecodable_of(root: str, item: tuple[Shard, int, Int64Array, pa.Table]) -> tuple[int, Int64Array]:
+    shard, number, rows, table = item
+    with open_mapped(locate(root, shard.path), shard.etag) as source:
         bodies = ((line["image_offset"], line["image_size"]) for line in table.to_pylist())
         broken = [image_fault(bytes(source.buffer[at : at + size])) is not None for at, size in bodies]
     return number, rows[np.array(broken, bool)]
@@ -173,13 +174,12 @@ def _new_headers(made: Index, store: Index, rows: Int64Array, renamed: bool, wor
         )
         if first < end:
             keys = take_rows(store.table.select(["key"]), rows[first:end])["key"].to_pylist()
-            items.append((shard.path, keys))
+            items.append((shard, keys))
     return sum(map_shards(partial(_new_headers_of, store.root), items, workers))
 
 
-def _new_headers_of(root: str, item: tuple[str, list[str]]) -> int:
-    path, keys = item
-    with open_mapped(locate(root, path)) as source:
-        walked = members_by_key(source.buffer, path)
-        parts = [pair for key in keys for pair in members_of_key(walked, key, path)]
+def _new_headers_of(root: str, item: tuple[Shard, list[str]]) -> int:
+    shard, keys = item
+    walked = shard_members_by_key(locate(root, shard.path), shard.path, shard.etag)
+    parts = [pair for key in keys for pair in members_of_key(walked, key, shard.path)]
     return sum(part.kind == FILE and (member.borrowed or member.kind != FILE) for part, member in parts)

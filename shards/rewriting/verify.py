@@ -26,6 +26,7 @@ from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
 from shards.indexing.key_hashes import any_sample_twice
 from shards.indexing.members import SampleMembers, members_by_key, readable_bodies, without_duplicates
+from shards.indexing.scan import Shard
 from shards.indexing.take_rows import SPAN, take_rows
 from shards.io import parquet
 from shards.io.folders import OWN_FOLDER
@@ -255,12 +256,15 @@ def _store_faults(folder: Path, made: Index, marker: dict[str, Any], store: Inde
         )
         if any(_first_difference(held[name], own[name]) is not None for name in ("shard", "key")):
             return [f"{INDEX}: samples do not stand in the order of the store"]
-    cuts = np.flatnonzero(np.diff(made.shard_numbers) | np.diff(store.shard_numbers[rows])) + 1
+    numbers = store.shard_numbers[rows]
+    cuts = np.flatnonzero(np.diff(made.shard_numbers) | np.diff(numbers)) + 1
     spans = list(pairwise([0, *cuts.tolist(), len(rows)]))
     # A copy each: a slice would send the whole index to another process.
-    pieces = ((take_rows(made.table, np.arange(a, b)), take_rows(store.table, rows[a:b])) for a, b in spans)
-    borrowing = frozenset(shard.path for shard in store.shards if shard.borrows)
-    faults = map_shards(partial(_piece_faults, made.root, store.root, borrowing), pieces, workers, len(spans))
+    pieces = (
+        (take_rows(made.table, np.arange(a, b)), take_rows(store.table, rows[a:b]), store.shards[numbers[a]])
+        for a, b in spans
+    )
+    faults = map_shards(partial(_piece_faults, made.root, store.root), pieces, workers, len(spans))
     found = [line for lines in faults for line in lines]
     return found + list(recount.store_faults(marker, made, sources["key"], store, rows, workers))
 
@@ -272,24 +276,24 @@ def _rows_in_store(folder: Path, store: Index, sources: pa.Table) -> Int64Array:
     return manifest_rows(store, sources)
 
 
-def _piece_faults(folder: str, root: str, borrowing: frozenset[str], piece: tuple[pa.Table, pa.Table]) -> list[str]:
+def _piece_faults(folder: str, root: str, piece: tuple[pa.Table, pa.Table, Shard]) -> list[str]:
     """Compare samples of one new shard with those of one source shard."""
-    mine, theirs = (table.to_pylist() for table in piece)
-    shard = theirs[0]["shard"]
+    mine, theirs, source = piece[0].to_pylist(), piece[1].to_pylist(), piece[2]
+    shard, etag = source.path, source.etag
     wrong: list[tuple[dict[str, Any], dict[str, Any]]] = []
     rewritten: list[tuple[dict[str, Any], dict[str, Any]]] = []
     places = locate(folder, mine[0]["shard"]), locate(root, shard)
-    with open_samples(places[0], piece[0]) as new, open_samples(places[1], piece[1]) as old:
+    with open_samples(places[0], piece[0]) as new, open_samples(places[1], piece[1], etag) as old:
         for has, had in zip(mine, theirs, strict=True):
             if not _same_bytes(new.buffer, has, old.buffer, had):
-                may_differ = shard in borrowing or has["key"] != had["key"] or has["members"] < had["members"]
+                may_differ = source.borrows or has["key"] != had["key"] or has["members"] < had["members"]
                 (rewritten if may_differ else wrong).append((has, had))
     if rewritten:
-        with open_mapped(places[0]) as new, open_mapped(places[1]) as old:
+        with open_mapped(places[0]) as new, open_mapped(places[1], etag) as old:
             made, came = members_by_key(new.buffer, mine[0]["shard"]), members_by_key(old.buffer, shard)
             for has, had in rewritten:
                 copy, original = made[has["key"]], without_duplicates(came[had["key"]])
-                anew = shard in borrowing or has["key"] != had["key"]
+                anew = source.borrows or has["key"] != had["key"]
                 read = readable_bodies if anew else _stored
                 if read(new.buffer, copy) != read(old.buffer, original):
                     wrong.append((has, had))

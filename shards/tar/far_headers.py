@@ -25,13 +25,13 @@ _PLAIN = (b"0", b"\0")
 
 
 @contextmanager
-def open_headers(location: str) -> Iterator[MappedShard]:
-    """Open a shard for a walk, which reads no body; raises as `shards.io.mapped.open_mapped`."""
+def open_headers(location: str, etag: str | None = None) -> Iterator[MappedShard]:
+    """Open a shard for a walk, which reads no body; arguments and errors as `shards.io.mapped.open_mapped` has them."""
     if not is_object(location):
         with open_mapped(location) as source:
             yield source
         return
-    with open_copy(ranges.info_of(location), _read_headers) as source:
+    with open_copy(ranges.info_of(location, etag), _read_headers) as source:
         yield source
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from botocore import UNSIGNED
 from hypothesis import given
 from hypothesis import strategies as st
 from object_server import Asked, ObjectServer, failing
 
 from shards.errors import Misuse, NoSuchObject, NotShards, ShardError, ShardsChanged
 from shards.io import remote
-from shards.io.storage import clients, ranges, uploads
+from shards.io.storage import clients, ranges, s3_client, uploads
 from shards.io.storage import objects as single
 from shards.io.storage.ranges import MAX_GAP, MAX_REQUEST, Range, coalesced
+from shards.io.storage.s3_client import s3
 from shards.io.storage.uploads import MIN_PART, PART, unended_uploads, upload
 
 DATA = os.urandom(1 << 16)
@@ -64,6 +69,44 @@ class TestObjects:
         with pytest.raises(ShardsChanged, match="/folder/x: changed since it was indexed; index the shards again"):
             single.read_range(url, 0, 9, info.etag)
 
+    @pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "a&b=c", "ä", "a'b", "a+b", "a~b", "{a}"])
+    def test_names_are_taken_as_they_are(self, url: str, name: str) -> None:
+        place = f"{url}-{name}"
+        put(place, DATA)
+        with upload(f"{place}/large") as sink:
+            sink.write(bytes(MIN_PART))
+            sink.write(bytes(MIN_PART))
+        assert single.read_range(place, 3, 4) == DATA[3:7]
+        assert [one.url for one in single.list_objects(place)] == [f"{place}/large"]
+        assert place in [one.url for one in single.list_objects(url.rpartition("/")[0])]
+        single.delete([place, f"{place}/large"])
+        assert single.head(place) is None
+
+    def test_one_that_is_not_there_keeps_no_other_from_being_deleted(self) -> None:
+        """Of Google's, each is deleted by a request of its own, and a 404 ended them all."""
+        asked: list[str] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_DELETE(self) -> None:
+                asked.append(self.path)
+                self.send_response(404 if "gone" in self.path else 204)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            place = f"http://127.0.0.1:{server.server_address[1]}"
+            nobody = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+            account = {"gcs_base_url": place, "disable_oauth": True, **nobody}
+            clients.configure({"google_service_account_key": json.dumps(account), "google_base_url": place})
+            single.delete([f"gs://b/{name}" for name in ["gone", *map(str, range(30))]])
+            clients.configure({})
+            server.shutdown()
+        assert {path.rpartition("/")[2] for path in asked} == {"gone", *map(str, range(30))}
+
     def test_only_one_of_two_puts_an_object(self, url: str) -> None:
         place = f"{url}-claim"
         assert single.put_if_absent(place, b"one")
@@ -97,6 +140,44 @@ class TestObjects:
         clients.configure({"AWS_REGION": "eu", "azure_storage_account_name": "me", "skip_signature": "true"})
         assert clients.options_for("s3") == {"aws_region": "eu", "skip_signature": "true"}
         assert clients.options_for("az") == {"azure_storage_account_name": "me", "skip_signature": "true"}
+        clients.configure({})
+
+    def test_no_url_in_a_message_has_a_password(self) -> None:
+        said = clients.reason(ValueError("error at http://me:secret@x:9/b/k?X-Amz-Signature=secret&y=1 (once)"))
+        assert said == "error at http://x:9/b/k (once)"
+
+    def test_both_clients_of_s3_have_the_same_settings(
+        self, objects: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each has names of its own for them, and overlooks the other's."""
+        endpoint = objects.between.endpoint
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        monkeypatch.setenv("AWS_ENDPOINT", endpoint)
+        monkeypatch.setenv("AWS_REGION", "eu-north-9")
+        clients.configure({})
+        assert (s3().meta.endpoint_url, s3().meta.region_name) == (endpoint, "eu-north-9")
+        assert single.head(url)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+        assert s3().meta.endpoint_url == "http://127.0.0.1:1"
+        clients.configure({"aws_endpoint": endpoint, "region": "mars", "skip_signature": "true"})
+        assert (s3().meta.endpoint_url, s3().meta.region_name) == (endpoint, "mars")
+        assert s3().meta.config.signature_version is UNSIGNED
+        assert single.head(url)
+        assert os.environ["AWS_ENDPOINT_URL_S3"] == "http://127.0.0.1:1"
+
+    def test_large_objects_are_encrypted_as_small_ones_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_SERVER_SIDE_ENCRYPTION", "aws:kms")
+        clients.configure({"sse_kms_key_id": "key", "aws_sse_bucket_key_enabled": "true", "request_payer": "true"})
+        assert s3_client.of_new_object() == {
+            "ServerSideEncryption": "aws:kms",
+            "SSEKMSKeyId": "key",
+            "BucketKeyEnabled": True,
+        }
+        assert s3_client.of_request() == {"RequestPayer": "requester"}
+        clients.configure({"sse_customer_key_base64": "c2VjcmV0"})
+        with pytest.raises(Misuse, match="sse-c") as error:
+            s3_client.of_new_object()
+        assert "c2VjcmV0" not in str(error.value)
         clients.configure({})
 
     def test_a_forked_process_is_told_what_to_do(self, url: str) -> None:
@@ -179,6 +260,17 @@ class TestRanges:
         found = [bytes(one) for one in ranges.read_ranges(asked)]
         assert found == [DATA[3:7], DATA[9:11], DATA[::-1][11:16], DATA[:2]]
 
+    def test_no_request_is_larger_than_it_may_be(self, url: str, objects: ObjectServer) -> None:
+        """A run of kept samples may be a shard: one request would hold it in memory, and take longer than any may."""
+        data = os.urandom(1 << 20) * 21
+        put(url, data)
+        objects.between.forget()
+        asked = [Range(url, 5, 2 * MAX_REQUEST + 9), Range(url, 2 * MAX_REQUEST + 20, 0), Range(url, 20 << 20, 7)]
+        found = [bytes(one) for one in ranges.read_ranges(asked)]
+        assert found == [data[one.offset : one.offset + one.size] for one in asked]
+        ends = [map(int, (one.range or "").removeprefix("bytes=").split("-")) for one in asked_for(objects, "GET")]
+        assert max(last - first + 1 for first, last in ends) <= MAX_REQUEST
+
     def test_a_stream_that_is_left_early_asks_for_little_more(self, url: str, objects: ObjectServer) -> None:
         put(url, bytes(100 << 20))
         objects.between.forget()
@@ -230,6 +322,26 @@ class TestUploads:
         ):
             sink.write(bytes(3 * PART))
         assert uploads_of(place) == []
+
+    def test_one_whose_end_was_done_and_not_answered(self, url: str, objects: ObjectServer) -> None:
+        """Asked for again, some stores know nothing of the upload any more."""
+        lost = failing(1, "lost", "uploadId", "POST")
+        again = failing(MANY, (404, "NoSuchUpload"), "uploadId", "POST")
+        objects.between.fault = lambda asked: lost(asked) or again(asked)  # type: ignore[return-value]
+        with upload(url) as sink:
+            sink.write(bytes(3 * PART))
+        assert single.read_all(url, MANY) == bytes(3 * PART)
+
+    def test_those_of_a_neighbour_are_not_found(self, url: str) -> None:
+        """Whoever cleans ``curated`` must not end what is being written to ``curated-2``."""
+        folder = url.rpartition("/")[0]
+        with upload(f"{folder}-2/x") as sink:
+            sink.write(bytes(2 * PART))
+            assert uploads_of(url) == []
+            assert [one.url for one in unended_uploads(f"{folder}-2/")] == [f"{folder}-2/x"]
+            assert [one.url for one in unended_uploads(f"{folder}-2/x")] == [f"{folder}-2/x"]
+            assert f"{folder}-2/x" in [one.url for one in unended_uploads("s3://tests")]
+        assert single.head(f"{folder}-2/x") is not None
 
     def test_one_that_is_killed_is_found_and_aborted(self, url: str) -> None:
         code = f"""

@@ -32,9 +32,12 @@ def local_objects() -> Iterator[list[int]]:
         read.append(len(data))
         yield from (memoryview(data[at : at + 2048]) for at in range(0, len(data), 2048))
 
+    def info(path: str) -> ObjectInfo:
+        return ObjectInfo(path, Path(path).stat().st_size, "etag")
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(far_headers, "is_object", lambda location: True)
-        patch.setattr(far_headers.ranges, "info_of", lambda path: ObjectInfo(path, Path(path).stat().st_size, "etag"))
+        patch.setattr(far_headers.ranges, "info_of", lambda path, _: info(path))
         patch.setattr(far_headers.ranges, "read_blocks", read_blocks)
         patch.setattr(far_headers, "STRIDE", 8192)
         patch.setattr(far_headers, "PROBE", 1024)

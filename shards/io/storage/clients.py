@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from shards.errors import Misuse, NoSuchObject, NotShards, ShardError, ShardsChanged
+from shards.errors import Misuse, NoSuchObject, ShardError, ShardsChanged, StoreFailed
 
 #: Schemes of object stores, and the prefix that options for one service alone have.
 SCHEMES = {"s3": "aws_", "s3a": "aws_", "gs": "google_", "gcs": "google_", "az": "azure_", "abfs": "azure_"}
@@ -22,7 +22,9 @@ SCHEMES = {"s3": "aws_", "s3a": "aws_", "gs": "google_", "gcs": "google_", "az":
 RETRIES, RETRY_S = 6, 90
 #: Seconds in which a connection must stand, and a request be answered to its end.
 CONNECT_S, REQUEST_S = 10, 120
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT")
+_OF_SERVICE = "AWS_ENDPOINT_URL_S3"
+_ENDPOINT_OPTIONS = ("endpoint", "endpoint_url", "aws_endpoint", "aws_endpoint_url")
+_ENDPOINTS = (_OF_SERVICE, "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT")
 _URL = re.compile(r"([a-z0-9]+)://([^/]+)/?(.*)", re.S)
 
 _options: dict[str, str] = {}
@@ -99,20 +101,35 @@ def store_of(scheme: str, bucket: str) -> Any:
     from_url: Any = store.from_url  # whose types are those of one service each
     _pids.add(os.getpid())
     options = options_for(scheme)
-    return from_url(
-        f"{'gs' if scheme == 'gcs' else scheme}://{bucket}",
-        config=options,
-        client_options={
-            "allow_http": any(value.startswith("http://") for value in [*options.values(), *_endpoints()]),
-            "connect_timeout": timedelta(seconds=CONNECT_S),
-            "timeout": timedelta(seconds=REQUEST_S),
-        },
-        retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
-    )
+    with _given_endpoint_first(options):
+        return from_url(
+            f"{'gs' if scheme == 'gcs' else scheme}://{bucket}",
+            config=options,
+            client_options={
+                "allow_http": any(value.startswith("http://") for value in [*options.values(), *_endpoints()]),
+                "connect_timeout": timedelta(seconds=CONNECT_S),
+                "timeout": timedelta(seconds=REQUEST_S),
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+        )
 
 
 def _endpoints() -> list[str]:
     return [os.environ.get(name, "") for name in _ENDPOINTS]
+
+
+@contextmanager
+def _given_endpoint_first(options: Mapping[str, str]) -> Iterator[None]:
+    """Hide the one setting of the environment that obstore would prefer to an option."""
+    of_service = os.environ.get(_OF_SERVICE)
+    if of_service is None or not any(name in options for name in _ENDPOINT_OPTIONS):
+        yield
+        return
+    del os.environ[_OF_SERVICE]
+    try:
+        yield
+    finally:
+        os.environ[_OF_SERVICE] = of_service
 
 
 def _refuse_fork(url: str) -> None:
@@ -128,7 +145,7 @@ def as_shard_error(problem: str, url: str, offset: int | None = None) -> Iterato
     Raises:
         NoSuchObject: nothing is there.
         ShardsChanged: it is not the object that was asked for by its ETag.
-        NotShards: anything else.
+        StoreFailed: anything else.
     """
     from obstore.exceptions import PreconditionError
 
@@ -140,24 +157,29 @@ def as_shard_error(problem: str, url: str, offset: int | None = None) -> Iterato
     except FileNotFoundError as error:
         raise NoSuchObject("no such object", shard=url, offset=offset) from error
     except PreconditionError as error:
-        raise _changed(url, offset) from error
+        raise changed(url, offset) from error
     except Exception as error:
         code = str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))  # boto3's
         if code in ("NoSuchKey", "NoSuchBucket", "404"):
             raise NoSuchObject("no such object", shard=url, offset=offset) from error
         if code in ("PreconditionFailed", "412"):
-            raise _changed(url, offset) from error
-        raise NotShards(f"{problem} ({reason(error)})", shard=url, offset=offset, todo=_todo(error)) from error
+            raise changed(url, offset) from error
+        raise StoreFailed(f"{problem} ({reason(error)})", shard=url, offset=offset, todo=_todo(error)) from error
 
 
-def _changed(url: str, offset: int | None) -> ShardsChanged:
+def changed(url: str, offset: int | None = None) -> ShardsChanged:
+    """The error for an object that is not the one that was indexed."""
     todo = "index the shards again, or restore the object"
     return ShardsChanged("changed since it was indexed", shard=url, offset=offset, todo=todo)
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in a few words: the status and code that a server gave, else the beginning of the text."""
+    """What went wrong, in a few words: the status and code that a server gave, else the beginning of the text.
+
+    Of a URL in it neither user nor query is told, where a password, a signature or a token may stand.
+    """
     text = " ".join(str(error).partition("Debug source")[0].split())
+    text = re.sub(r"(://)[^/\s@]*@|\?[^\s\"')>]*=[^\s\"')>]*", r"\1", text)
     status = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z ]+)?)", text)
     code = re.search(r"<Code>(\w+)</Code>|An error occurred \((\w+)\)", text)
     told = [(found[1] or found[found.lastindex or 1]).strip() for found in (status, code) if found]

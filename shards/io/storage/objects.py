@@ -6,6 +6,7 @@ Every read names its first byte and its size, as an open-ended one is billed to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -86,6 +87,15 @@ def read_all(url: str, max_bytes: int) -> bytes:
         NoSuchObject: nothing is there.
         NotShards: it cannot be read, or has more than ``max_bytes``.
     """
+    return read_object(url, max_bytes)[1]
+
+
+def read_object(url: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
+    """What is known of an object, and all of its bytes, by one request, so that they belong together.
+
+    Raises:
+        NoSuchObject, NotShards: as `read_all`.
+    """
     store, key = open_store(url)
     import obstore
 
@@ -94,7 +104,7 @@ def read_all(url: str, max_bytes: int) -> bytes:
         if found.meta["size"] > max_bytes:
             expected = f"at most {max_bytes} bytes"
             raise NotShards("too long", shard=url, expected=expected, found=found.meta["size"])
-        return found.bytes().to_bytes()
+        return ObjectInfo(url, found.meta["size"], found.meta["e_tag"]), found.bytes().to_bytes()
 
 
 def put(url: str, data: bytes) -> None:
@@ -166,5 +176,7 @@ def delete(urls: Iterable[str]) -> None:
         try:
             with as_shard_error("cannot be deleted", held[0]):
                 obstore.delete(store, [split_url(url)[2] for url in held])
-        except NoSuchObject:
-            continue
+        except NoSuchObject:  # ends it on some stores, others not yet deleted
+            for url in held:
+                with suppress(NoSuchObject), as_shard_error("cannot be deleted", url):
+                    obstore.delete(store, split_url(url)[2])

@@ -6,17 +6,20 @@ are spooled to a temporary file, and obstore sends them when they are all there.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 from shards.errors import ShardError
-from shards.io.storage.clients import CONNECT_S, REQUEST_S, RETRIES, as_shard_error, open_store, options_for, split_url
-from shards.io.storage.objects import put
+from shards.io.storage.clients import as_shard_error, open_store, split_url
+from shards.io.storage.objects import head, put
+from shards.io.storage.s3_client import of_new_object, of_request, s3
 
 #: Bytes of a part; S3 takes none smaller than `MIN_PART` but the last, none larger than `MAX_PART`, and so many.
 PART, MIN_PART, MAX_PART, MAX_PARTS = 8 << 20, 5 << 20, 5 << 30, 10_000
@@ -60,6 +63,27 @@ def upload(url: str, size: int = 0) -> Iterator[Upload]:
     except BaseException:
         parts.abort()
         raise
+
+
+def send_file(path: Path, url: str, before_the_end: Callable[[], object] = lambda: None) -> None:
+    """Write a file as an object, in place of one that is there.
+
+    Args:
+        before_the_end: called when the object is about to appear; it does not where this raises.
+
+    Raises:
+        NotShards: it cannot be written.
+    """
+    size = path.stat().st_size
+    if size <= PART:
+        data = path.read_bytes()
+        before_the_end()
+        put(url, data)
+        return
+    with open(path, "rb") as file, upload(url, size) as sink:
+        while data := file.read(PART):
+            sink.write(data)
+        before_the_end()
 
 
 @contextmanager
@@ -108,11 +132,18 @@ class _Parts:
         else:
             if self._pending:
                 self._send(len(self._pending))
-            etags = [part.result() for part in self._parts]
-            told = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]}
+            self._join([part.result() for part in self._parts])
+        self._pool.shutdown()
+
+    def _join(self, etags: list[str]) -> None:
+        told = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]}
+        try:
             with self._errors(self._url):
                 s3().complete_multipart_upload(**self._names(), MultipartUpload=told)
-        self._pool.shutdown()
+        except ShardError:
+            found = head(self._url)
+            if found is None or found.etag != _etag_of(etags):  # else only the answer was lost
+                raise
 
     def abort(self) -> None:
         """Drop the parts; where that fails, too, `curate clean` finds them."""
@@ -122,7 +153,9 @@ class _Parts:
                 abort(Unended(self._url, self._id))
 
     def _send(self, size: int) -> None:
-        data, self._pending = bytes(self._pending[:size]), self._pending[size:]
+        with memoryview(self._pending) as pending:
+            data = bytes(pending[:size])
+        del self._pending[:size]
         self._begin("upload_part", self._url, {"Body": data})
 
     def _begin(self, method: str, about: str, asked: dict[str, Any]) -> None:
@@ -138,14 +171,22 @@ class _Parts:
             return str(answer.get("CopyPartResult", answer)["ETag"])
 
     def _names(self) -> dict[str, Any]:
-        names = {"Bucket": self._bucket, "Key": self._key}
+        names = {"Bucket": self._bucket, "Key": self._key} | of_request()
         if self._id is None:
             with self._errors(self._url):
-                self._id = s3().create_multipart_upload(**names)["UploadId"]
+                self._id = s3().create_multipart_upload(**names, **of_new_object())["UploadId"]
         return names | {"UploadId": self._id}
 
     def _errors(self, url: str) -> Any:
         return as_shard_error("cannot be written" if url == self._url else "cannot be copied at the server", url)
+
+
+def _etag_of(parts: list[str]) -> str | None:
+    """The ETag of an object of parts by theirs, where these are hashes of their bytes; else None."""
+    plain = [part.strip('"') for part in parts]
+    if not all(re.fullmatch("[0-9a-f]{32}", part) for part in plain):
+        return None
+    return f'"{hashlib.md5(bytes.fromhex("".join(plain)), usedforsecurity=False).hexdigest()}-{len(parts)}"'
 
 
 class Unended(NamedTuple):
@@ -156,7 +197,7 @@ class Unended(NamedTuple):
 
 
 def unended_uploads(url: str) -> Iterator[Unended]:
-    """The uploads below a folder of S3 that have no end; of other stores none are known.
+    """The uploads of an object of S3, or below a folder, that have no end; of other stores none are known.
 
     Raises:
         NotShards: they cannot be listed.
@@ -165,48 +206,15 @@ def unended_uploads(url: str) -> Iterator[Unended]:
     if scheme not in ("s3", "s3a"):
         return
     with as_shard_error("uploads cannot be listed", url):
-        for page in s3().get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key):
+        asked = {"Bucket": bucket, "Prefix": key.rstrip("/")} | of_request()
+        for page in s3().get_paginator("list_multipart_uploads").paginate(**asked):
             for one in page.get("Uploads", []):
-                yield Unended(f"{scheme}://{bucket}/{one['Key']}", one["UploadId"])
+                if f"{one['Key']}/".startswith(f"{key.rstrip('/')}/".lstrip("/")):  # not of a name that only begins so
+                    yield Unended(f"{scheme}://{bucket}/{one['Key']}", one["UploadId"])
 
 
 def abort(one: Unended) -> None:
     """Drop the parts of an upload; raises `NotShards` where that fails."""
     _, bucket, key = split_url(one.url)
     with as_shard_error("the upload cannot be aborted", one.url):
-        s3().abort_multipart_upload(Bucket=bucket, Key=key, UploadId=one.id)
-
-
-@lru_cache(maxsize=1)
-def _client(settings: tuple[tuple[str, str], ...]) -> Any:
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        retries={"mode": "standard", "max_attempts": RETRIES},
-        connect_timeout=CONNECT_S,
-        read_timeout=REQUEST_S,
-        request_checksum_calculation="when_required",  # stores that only speak S3 know no other
-        response_checksum_validation="when_required",
-        max_pool_connections=2 * CONCURRENT,
-        s3={"addressing_style": "auto"},
-    )
-    return boto3.session.Session().client("s3", config=config, **dict(settings))
-
-
-#: Of an option, what boto3 calls it.
-_BOTO3 = {
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "session_token": "aws_session_token",
-    "token": "aws_session_token",
-    "region": "region_name",
-    "endpoint": "endpoint_url",
-    "endpoint_url": "endpoint_url",
-}
-
-
-def s3() -> Any:
-    """boto3's client of S3, with the settings of this process."""
-    given = {key.removeprefix("aws_"): value for key, value in options_for("s3").items()}
-    return _client(tuple((_BOTO3[key], value) for key, value in given.items() if key in _BOTO3))
+        s3().abort_multipart_upload(Bucket=bucket, Key=key, UploadId=one.id, **of_request())
