@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 from shards.errors import Busy, NoSuchObject, ShardError
 from shards.io.json_files import json_bytes, parse_json
-from shards.io.storage.objects import delete, head, put_if_absent, put_if_same, read_range
+from shards.io.storage.objects import delete, head, put_if_absent, put_if_same, read_object
 
 NAME = ".curate-claim.json"
 #: Seconds between two renewals, and after which a claim that was not renewed is nobody's.
 RENEW_S, STALE_S = 60.0, 600.0
 FORMAT, VERSION = "claim", 1
+_MAX_BYTES = 1 << 20
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Claim:
         url: of the folder.
         owner: a word that nobody else has.
         etag: of the claim as it was last written; None once it is known to be another's.
-        renewed: when that was, by `time.monotonic`.
+        renewed: when that was, by `_clock`.
         went_on: the owner had it before.
     """
 
@@ -53,11 +54,11 @@ class Claim:
                 self.etag = _renewed(self.url, self.owner, self.etag)
             if self.etag is None:
                 raise Busy("another process has taken over", shard=self.url, todo="let it finish, then run this again")
-            self.renewed = time.monotonic()
+            self.renewed = _clock()
 
     def check(self) -> None:
         """As `renew`, where that is due; a machine that slept finds out here what became of its claim."""
-        if self.etag is None or time.monotonic() - self.renewed > 2 * RENEW_S:
+        if self.etag is None or _clock() - self.renewed > 2 * RENEW_S:
             self.renew()
 
 
@@ -71,7 +72,7 @@ def take(url: str, owner: str) -> Claim:
     new = put_if_absent(_object(url), _text(owner))
     etag, other, age = _read(url)
     if new and other == owner:
-        return Claim(url, owner, etag, time.monotonic(), went_on=False)
+        return Claim(url, owner, etag, _clock(), went_on=False)
     if other != owner and age < STALE_S:
         raise Busy(
             f"another process is writing this, and was heard of {age:.0f} s ago",
@@ -81,7 +82,7 @@ def take(url: str, owner: str) -> Claim:
     taken = put_if_same(_object(url), _text(owner), etag)
     if taken is None:
         raise Busy("another process has just taken this over", shard=url, todo="wait for it")
-    return Claim(url, owner, taken, time.monotonic(), went_on=other == owner)
+    return Claim(url, owner, taken, _clock(), went_on=other == owner)
 
 
 def is_held(url: str, owner: str) -> bool:
@@ -91,6 +92,18 @@ def is_held(url: str, owner: str) -> bool:
         ShardError: the store does not answer.
     """
     return head(_object(url)) is not None and _read(url)[1] == owner
+
+
+def is_fresh(url: str) -> bool:
+    """Whether somebody has claimed a folder and was heard of since.
+
+    Raises:
+        ShardError: the store does not answer.
+    """
+    try:
+        return _read(url)[2] < STALE_S
+    except NoSuchObject:
+        return False
 
 
 def release(claim: Claim) -> None:
@@ -137,14 +150,20 @@ def _renewed(url: str, owner: str, etag: str) -> str | None:
 
 def _read(url: str) -> tuple[str, str, float]:
     """ETag and owner of the claim that is there, and the seconds since it was renewed."""
-    found = head(_object(url))
-    if found is None:
-        raise NoSuchObject("a claim came and went", shard=url, todo="run the same command again")
     try:
-        said = parse_json(read_range(_object(url), 0, found.size))
+        found, data = read_object(_object(url), _MAX_BYTES)
+    except NoSuchObject as error:
+        raise NoSuchObject("a claim came and went", shard=url, todo="run the same command again") from error
+    try:
+        said = parse_json(data)
         return found.etag or "", str(said["owner"]), max(0.0, time.time() - float(said["renewed"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Busy("a claim that cannot be read", shard=_object(url), todo="remove it if it is nobody's") from error
+
+
+def _clock() -> float:
+    """Seconds that have passed, those in which the machine slept included, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _object(url: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shards.io import claim
 from shards.io.storage.objects import delete, list_objects
 from shards.io.storage.uploads import Unended, abort, unended_uploads
 from shards.rewriting.far import RECORDS
@@ -24,16 +25,20 @@ class Leftovers:
 
 
 def leftovers(url: str) -> Leftovers:
-    """What was left below a URL. Of a rewrite that is at work right now it is all that it has written.
+    """What was left below a URL; nothing in a folder that somebody has claimed and is writing.
+
+    A rewrite claims nothing: of one that is at work right now it is all that it has written.
 
     Raises:
         NotShards: it cannot be listed.
     """
     there = [info.url for info in list_objects(url)]
+    claims = (one.removesuffix(f"/{claim.NAME}") for one in there if one.endswith(f"/{claim.NAME}"))
+    at_work = tuple(f"{folder}/" for folder in claims if claim.is_fresh(folder))
     finished = {one.removesuffix(MARKER) for one in there if one.endswith(f"/{MARKER}")}
     begun = {one.removesuffix(IN_PROGRESS) for one in there if one.endswith(f"/{IN_PROGRESS}")}
-    found = [one for one in there if _is_left(one, begun, finished)]
-    return Leftovers(tuple(unended_uploads(url)), tuple(found))
+    found = [one for one in there if _is_left(one, begun, finished) and not one.startswith(at_work)]
+    return Leftovers(tuple(one for one in unended_uploads(url) if not one.url.startswith(at_work)), tuple(found))
 
 
 def _is_left(one: str, begun: set[str], finished: set[str]) -> bool:

@@ -14,6 +14,7 @@ from object_server import ObjectServer
 from shard_makers import make_store, manifest_of, numbered
 
 from curate.cli import curate
+from shards.io import claim
 from shards.io.storage import clients
 from shards.io.storage.objects import list_objects, put
 from shards.io.storage.uploads import upload
@@ -67,6 +68,19 @@ def test_clean_lists_and_removes(store: str) -> None:
     put(f"{store}/begun/notes.txt", b"mine")
     assert "0 uploads and 2 objects removed" in call("clean", store).stdout
     assert [info.url.rpartition("/begun/")[2] for info in list_objects(f"{store}/begun")] == ["notes.txt"]
+
+
+def test_clean_leaves_what_is_being_written(store: str) -> None:
+    for name in ("run", "runs"):
+        put(f"{store}/{name}/curated/unfinished.json", b"{}")
+        put(f"{store}/{name}/curated/000000.tar", b"x")
+    held = claim.take(f"{store}/run", "somebody")
+    with upload(f"{store}/run/checkpoint") as sink:
+        sink.write(bytes(9 << 20))
+        sink.write(bytes(9 << 20))
+        assert "0 uploads and 2 objects removed" in call("clean", store).stdout
+    claim.release(held)
+    assert "0 uploads and 2 objects removed" in call("clean", f"{store}/run").stdout
 
 
 def test_settings_come_from_the_command_line(store: str) -> None:

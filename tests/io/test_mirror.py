@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from shards.io.mirror import fetch, push
 from shards.io.mirror.copy import copy_of, forget, in_urls, root, url_of
 from shards.io.mirror.place import child, filled, local, parent, written
 from shards.io.storage import objects as object_store
+from shards.io.storage.uploads import PART
 
 LATER_S = claim.STALE_S + 1
 
@@ -39,17 +41,17 @@ def url(bucket: str, objects: ObjectServer, monkeypatch: pytest.MonkeyPatch, tmp
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is sent and deleted, in order."""
     names: list[str] = []
-    send, delete = push._send, push.delete
+    send, delete = push.send_file, push.delete
 
-    def sending(path: Path, url: str) -> None:
+    def sending(path: Path, url: str, before_the_end: Callable[[], object]) -> None:
         names.append(url.rpartition("/run/")[2])
-        send(path, url)
+        send(path, url, before_the_end)
 
     def deleting(urls: list[str]) -> None:
         names.extend(f"-{url.rpartition('/run/')[2]}" for url in urls)
         delete(urls)
 
-    monkeypatch.setattr(push, "_send", sending)
+    monkeypatch.setattr(push, "send_file", sending)
     monkeypatch.setattr(push, "delete", deleting)
     return names
 
@@ -288,6 +290,72 @@ class TestClaims:
             sleep_and_go_on()
         assert objects_at(url)["a"] == b"a"
 
+    @pytest.mark.parametrize("size", [1, PART + 1])
+    def test_who_is_taken_over_while_it_sends_much(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    ) -> None:
+        """Between two files, or two parts of one, hours may pass."""
+        send = push.send_file
+
+        def taken_over() -> None:
+            age(url)
+            elsewhere(monkeypatch, tmp_path / "others")
+            filled(url).__enter__()
+            elsewhere(monkeypatch, tmp_path / "copies")
+            monkeypatch.setattr(claim, "RENEW_S", -1.0)
+
+        def slowly(path: Path, url: str, before_the_end: Callable[[], object]) -> None:
+            if path.name == "b":
+                taken_over()
+            send(path, url, before_the_end)
+
+        def send_three() -> None:
+            with filled(url) as folder:
+                folder.mkdir()
+                for name in "abc":
+                    (folder / name).write_bytes(bytes(size))
+                    time.sleep(0.01)
+                monkeypatch.setattr(push, "send_file", slowly)
+
+        with pytest.raises(Busy, match="another process has taken over"):
+            send_three()
+        assert {name for name in objects_at(url) if len(name) == 1} == {"a"}
+
+    def test_a_machine_that_slept_looks_at_its_claim(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`time.monotonic` stands still meanwhile."""
+        real = time.clock_gettime
+
+        def sleep_and_go_on() -> None:
+            with filled(url) as folder:
+                write_bytes(folder / "a", b"a")
+                age(url)
+                elsewhere(monkeypatch, tmp_path / "others")
+                filled(url).__enter__()
+                elsewhere(monkeypatch, tmp_path / "copies")
+                asleep = {time.CLOCK_BOOTTIME: 1000.0}
+                monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + asleep.get(which, 0.0))
+                write_bytes(folder / "a", b"stale")
+
+        with pytest.raises(Busy, match="another process has taken over"):
+            sleep_and_go_on()
+        assert objects_at(url)["a"] == b"a"
+
+    def test_a_claim_that_is_renewed_while_it_is_read(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its text may have become shorter or longer since it was looked at."""
+        claim.take(url, "another")
+        head = object_store.head
+
+        def and_then_renewed(place: str) -> object:
+            found = head(place)
+            object_store.put(place, json.dumps({"owner": "another", "renewed": int(time.time())}).encode())
+            return found
+
+        monkeypatch.setattr(claim, "head", and_then_renewed)
+        with pytest.raises(Busy, match="another process is writing this, and was heard of"):
+            claim.take(url, "me")
+
     def test_a_renewal_whose_answer_was_lost(self, url: str) -> None:
         held = claim.take(url, "me")
         object_store.put(f"{url}/{claim.NAME}", claim._text("me"))
@@ -302,13 +370,13 @@ class TestFailures:
     def test_a_failed_upload_leaves_the_copy_and_the_same_call_goes_on(
         self, url: str, monkeypatch: pytest.MonkeyPatch, sent: list[str]
     ) -> None:
-        def broken(path: Path, url: str) -> None:
+        def broken(path: Path, url: str, _: object) -> None:
             raise NotShards("cannot be written (the connection broke)", shard=url, todo="run the same command again")
 
         def fill() -> None:
             with monkeypatch.context() as breaking, filled(url) as folder:
                 write_bytes(folder / "a", b"a")
-                breaking.setattr(push, "_send", broken)
+                breaking.setattr(push, "send_file", broken)
                 write_bytes(folder / "b", b"b")
 
         with pytest.raises(NotShards, match=r"/run/b: cannot be written"):
@@ -318,6 +386,15 @@ class TestFailures:
             assert sorted(tree(folder)) == ["a", "b"]
         assert objects_at(url) == {"a": b"a", "b": b"b"}
         assert sent == ["a", "b"]
+
+    def test_what_somebody_has_removed_meanwhile_is_sent_again(self, url: str) -> None:
+        """Holes stand for shards in the end: without the objects nothing would be left of them."""
+        with filled(url, without=("*.tar",)) as folder:
+            write_bytes(folder / "0.tar", b"0" * 9000)
+            write_bytes(folder / "1.tar", b"1" * 9000)
+            object_store.delete([f"{url}/0.tar"])
+            object_store.put(f"{url}/1.tar", b"short")
+        assert objects_at(url) == {"0.tar": b"0" * 9000, "1.tar": b"1" * 9000}
 
     def test_work_that_fails_is_uploaded_as_far_as_it_came(self, url: str) -> None:
         def fill() -> None:
@@ -366,7 +443,12 @@ class TestFailures:
     def test_names_that_no_file_can_have(self, url: str) -> None:
         object_store.put(url, b"file")
         object_store.put(f"{url}/below", b"folder")
-        with pytest.raises(NotShards, match="an object and a folder of one name"):
+        with pytest.raises(NotShards, match=r"/run: an object and a folder of one name"):
+            local(url)
+        object_store.delete([url])
+        object_store.put(f"{url}/deep/a", b"file")
+        object_store.put(f"{url}/deep/a/b/c", b"below it")
+        with pytest.raises(NotShards, match=r"/run/deep/a: an object and a folder of one name"):
             local(url)
 
     def test_nothing_is_there(self, url: str) -> None:

@@ -51,9 +51,17 @@ def listed(url: str) -> dict[str, ObjectInfo]:
             raise NotShards("a name that no file can have", shard=info.url, todo="rename or remove the object")
         if name.rpartition("/")[2] != claim.NAME:
             found[name] = info
-    if alone is not None and len(found) > 1:
-        raise NotShards("an object and a folder of one name", shard=url, todo="rename or remove one of them")
+    both = next((name for name in found if not found.keys().isdisjoint(_folders_of(name))), None)
+    if both is not None:
+        where = f"{url}/{next(folder for folder in _folders_of(both) if folder in found)}".rstrip("/")
+        raise NotShards("an object and a folder of one name", shard=where, todo="rename or remove one of them")
     return found
+
+
+def _folders_of(name: str) -> list[str]:
+    """What an object below a folder lies in: ``a/b/c`` -> ``"", a, a/b``."""
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(len(parts))] if name else []
 
 
 def hole(path: Path, etag: str | None, size: int) -> Held:

@@ -12,11 +12,8 @@ from shards.errors import Error
 from shards.io import claim
 from shards.io.mirror.copy import Copy, Held, files_in, is_left_out
 from shards.io.mirror.fetch import hole, listed
-from shards.io.storage.objects import delete, put
-from shards.io.storage.uploads import upload
-
-#: Files up to so many bytes are sent by one request, others in pieces.
-BLOCK = 8 << 20
+from shards.io.storage.objects import ObjectInfo, delete
+from shards.io.storage.uploads import send_file
 
 
 class Push:
@@ -59,16 +56,21 @@ class Push:
         inside = "" if below == copy.path else f"{below.relative_to(copy.path).as_posix()}/"
         new = {name: file for name, file in found.items() if not file.is_same(copy.objects.get(name))}
         gone = [name for name in copy.objects if name.startswith(inside) and name not in found]
-        if self.held is not None and (new or gone):
-            self.held.check()
         for name in sorted(new, key=lambda name: new[name].mtime_ns):
-            _send(copy.path / name, copy.object(name))
+            send_file(copy.path / name, copy.object(name), self._check)
             copy.objects[name] = new[name]
-        _delete(copy, gone)
+        if gone:
+            self._check()
+            _delete(copy, gone)
         return bool(new or gone)
 
+    def _check(self) -> None:
+        """Before anything changes there: whether the claim is still ours."""
+        if self.held is not None:
+            self.held.check()
+
     def finish(self, without: tuple[str, ...]) -> None:
-        """Send the rest, note the objects as they are now, and give the claim back.
+        """Send the rest, and again what somebody has removed; note the objects as they are now; give the claim back.
 
         Args:
             without: patterns of files that do not stay: holes stand for them then.
@@ -81,6 +83,10 @@ class Push:
         copy.ahead = False
         copy.save()  # before there are holes: none of them is ever sent
         there = listed(copy.url)
+        if lost := [name for name, file in copy.objects.items() if not _is_there(file, there.get(name))]:
+            for name in lost:
+                send_file(copy.path / name, copy.object(name), self._check)
+            there = listed(copy.url)
         for name, file in list(copy.objects.items()):
             info = there.get(name)
             copy.objects[name] = Held(info.etag if info else None, file.size, file.mtime_ns, file.hole)
@@ -92,14 +98,9 @@ class Push:
         copy.save()
 
 
-def _send(path: Path, url: str) -> None:
-    size = path.stat().st_size
-    if size <= BLOCK:
-        put(url, path.read_bytes())
-        return
-    with open(path, "rb") as file, upload(url, size) as sink:
-        while data := file.read(BLOCK):
-            sink.write(data)
+def _is_there(file: Held, info: ObjectInfo | None) -> bool:
+    """Whether an object is there that may be a file; one that a hole stands for can be sent by nobody."""
+    return file.hole or (info is not None and info.size == file.size)
 
 
 def _delete(copy: Copy, gone: list[str]) -> None:
