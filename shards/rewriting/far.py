@@ -21,9 +21,11 @@ from shards.errors import NoSuchObject, ShardError
 from shards.indexing.scan import Shard
 from shards.io.folders import OWN_FOLDER
 from shards.io.json_files import json_bytes, parse_json
+from shards.io.mapped import read_whole
 from shards.io.shard_set import locate
 from shards.io.storage.clients import is_object
 from shards.io.storage.objects import delete, head, list_objects, put, put_if_absent, read_all
+from shards.io.storage.uploads import send_file
 from shards.rewriting import marker
 from shards.rewriting.copy import PLACES, CopyTask, WrittenShard
 from shards.rewriting.marker import FORMAT_VERSION, IN_PROGRESS, MARKER
@@ -59,7 +61,9 @@ def fetched(out: str) -> Iterator[Path]:
         for info in list_objects(out):
             path = Path(folder) / info.url.removeprefix(out)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"" if path.suffix == ".tar" else read_all(info.url, _MAX_BYTES))
+            with open(path, "wb") as file:
+                if path.suffix != ".tar":
+                    read_whole(info, file)
         if not (Path(folder) / MARKER).exists():
             raise marker.unfinished(out)
         yield Path(folder)
@@ -96,7 +100,7 @@ def begin(out: str, plan: str, names: set[str]) -> frozenset[str]:
     """
     there = {info.url.removeprefix(out) for info in list_objects(out)}
     marker.refuse_foreign(out, {name for name in there if not name.startswith(f"{OWN_FOLDER}/")})
-    claimed = {"version": FORMAT_VERSION, "plan": plan}
+    claimed = _claimed(plan)
     if IN_PROGRESS not in there and put_if_absent(out + IN_PROGRESS, json_bytes(claimed)):
         return frozenset()
     if _said(out + IN_PROGRESS) != claimed:
@@ -107,6 +111,42 @@ def begin(out: str, plan: str, names: set[str]) -> frozenset[str]:
     return frozenset(done & there & names)
 
 
+def refuse_another(out: str, plan: str) -> None:
+    """Raise `ShardError` where a rewrite of another plan has begun since: what both write would be of neither."""
+    if _said(out + IN_PROGRESS) == _claimed(plan):
+        return
+    finished = read_marker(out)  # by another process with the same plan
+    if finished is None or finished["plan"] != plan:
+        raise ShardError("another rewrite has begun here since", shard=out, todo="choose another --out for one of them")
+
+
+def refuse_lost(out: str, shards: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ShardError` where a finished set has since lost a shard or part of one; `verify` checks its bytes.
+
+    Args:
+        shards: as its marker has them.
+    """
+    there = {info.url.removeprefix(out): info.size for info in list_objects(out)}
+    for shard in shards:
+        found = there.get(shard["name"], "no object")
+        if found != shard["bytes"]:
+            raise marker.damaged(out + shard["name"], shard["bytes"], found)
+
+
+def _refuse_replaced(out: str, written: Mapping[str, WrittenShard]) -> None:
+    """Raise `ShardError` unless all shards are there as they were written."""
+    there = {info.url.removeprefix(out): info for info in list_objects(out)}
+    for name, one in written.items():
+        info = there.get(name)
+        if info is None or (info.size, info.etag) != (one.shard.size, one.etag):
+            todo = "run the same command again, and nothing else that writes here"
+            raise ShardError("was replaced since it was written", shard=out + name, todo=todo)
+
+
+def _claimed(plan: str) -> dict[str, Any]:
+    return {"version": FORMAT_VERSION, "plan": plan}
+
+
 def _said(url: str) -> Any:
     try:
         return parse_json(read_all(url, _MAX_BYTES))
@@ -114,15 +154,22 @@ def _said(url: str) -> Any:
         return None
 
 
-def finish(out: str, folder: Path) -> None:
+def finish(out: str, folder: Path, plan: str, written: Mapping[str, WrittenShard]) -> None:
     """Put the files of a set beside its shards, the marker last, and delete what was there for the time until then.
 
+    Args:
+        folder: has the files.
+        written: the shards, by name.
+
     Raises:
-        ShardError: another rewrite has put its marker since.
+        ShardError: another rewrite has begun or finished here, or has replaced a shard.
     """
+    refuse_another(out, plan)
     for path in sorted(folder.iterdir()):
         if path.name != MARKER:
-            put(out + path.name, path.read_bytes())
+            send_file(path, out + path.name)
+    _refuse_replaced(out, written)
+    refuse_another(out, plan)
     if not put_if_absent(out + MARKER, (folder / MARKER).read_bytes()):
         raise ShardError("another rewrite has finished here", shard=out, todo="choose another --out")
     forget_beginning(out)
@@ -140,10 +187,12 @@ class FarCopyTask:
 
     Args:
         copy: writes the shards.
-        done: their names.
+        plan: of the rewrite.
+        done: names of shards that are written.
     """
 
     copy: CopyTask
+    plan: str
     done: frozenset[str]
 
     def __call__(self, item: tuple[int, tuple[SourceSlice, ...]]) -> tuple[WrittenShard, pa.RecordBatch]:
@@ -152,6 +201,7 @@ class FarCopyTask:
         found = _read_record(self.copy.out, name) if name in self.done else None
         if found is not None:
             return found
+        refuse_another(self.copy.out, self.plan)
         written, places = self.copy(item)
         info = head(self.copy.out + name)
         if info is None or info.size != written.shard.size:

@@ -94,6 +94,12 @@ def unfinished(place: str) -> Unfinished:
     return Unfinished(f"no {MARKER}, so this is no finished curated set", shard=place, todo=todo)
 
 
+def damaged(shard: str, n_bytes: int, found: int | str) -> ShardError:
+    """The error for a shard of a finished set that is gone or has another size."""
+    todo = "remove the folder and rewrite it"
+    return ShardError("damaged since it was finished", shard=shard, expected=f"{n_bytes} bytes", found=found, todo=todo)
+
+
 def _is_marker(marker: dict[str, Any]) -> bool:
     """Whether the content has every field that readers use, and names only files of its own folder."""
     hashed = {"bytes": int, "sha256": str, "xxh3": str}

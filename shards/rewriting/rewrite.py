@@ -100,16 +100,28 @@ def _rewrite_far(
     """As `_finished` and `_write`, in an object store."""
     finished = far.read_marker(out)
     if finished is not None and finished["plan"] == work.plan_hash:
+        far.refuse_lost(out, finished["shards"])
         far.forget_beginning(out)
         return RewriteSummary(**finished["summary"])
     shards = new_shards(index, work)
     check_sources(index, np.unique(index.shard_numbers[work.kept]), workers=options.workers)
     done = far.begin(out, work.plan_hash, {shard_name(shard.number) for shard in shards})
-    copied = _mapped(far.FarCopyTask(CopyTask(index.root, out), done), index, work, shards, options)
+    written: dict[str, WrittenShard] = {}
+    task = far.FarCopyTask(CopyTask(index.root, out), work.plan_hash, done)
+    copied = _noted(_mapped(task, index, work, shards, options), written)
     with TemporaryDirectory() as folder:
         summary = finalize(index, manifest, Path(folder), work, shards, copied)
-        far.finish(out, Path(folder))
+        far.finish(out, Path(folder), work.plan_hash, written)
     return summary
+
+
+def _noted(
+    copied: Iterator[tuple[WrittenShard, pa.RecordBatch]], written: dict[str, WrittenShard]
+) -> Iterator[tuple[WrittenShard, pa.RecordBatch]]:
+    """The same, each shard noted by its name as it comes."""
+    for one, places in copied:
+        written[one.shard.path] = one
+        yield one, places
 
 
 def _finished(out: Path, work: RewritePlan) -> RewriteSummary | None:
@@ -128,10 +140,7 @@ def _refuse_lost(out: Path) -> None:
         path = out / shard["name"]
         found = path.stat().st_size if path.is_file() else "no file"
         if found != shard["bytes"]:
-            expected, todo = f"{shard['bytes']} bytes", "remove the folder and rewrite it"
-            raise ShardError(
-                "damaged since it was finished", shard=str(path), expected=expected, found=found, todo=todo
-            )
+            raise marker.damaged(str(path), shard["bytes"], found)
 
 
 def make_plan(index: Index, manifest: pa.Table, undecodable: Int64Array | None, options: RewriteOptions) -> RewritePlan:
