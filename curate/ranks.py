@@ -12,8 +12,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -88,7 +89,8 @@ def alone() -> Iterator[None]:
         _ALONE.reset(token)
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """The images of a batch that a process works on: ``count`` of ``whole``, from the place ``first`` on.
 
     ``holders`` processes work on these very images: one, or all where a batch is too small to be spread.
@@ -173,7 +175,7 @@ def summed(x: Tensor) -> Tensor:
     """
     if world() == 1:
         return x
-    found: Tensor = _Summed.apply(x)  # type: ignore[no-untyped-call]
+    found: Tensor = _Summed.apply(x)
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import torch
 from torch.autograd import forward_ad
 
@@ -26,13 +28,13 @@ def all_calls() -> dict:
     values, further = ranks.added({"a": torch.full((2, 1), number + 1.0)}, torch.tensor(float(number)))
     part = ranks.part(10)
     with ranks.alone():
-        alone = ranks.world(), tuple(ranks.part(10))
+        alone = ranks.world(), astuple(ranks.part(10))
     rows = torch.full((part.count,), float(number))
     return {
         "rank": (ranks.world(), number, ranks.is_first()),
         "spans": [(ranks.span(10, each).start, ranks.span(10, each).stop) for each in range(3)],
-        "part": tuple(part),
-        "small": tuple(ranks.part(5)),
+        "part": astuple(part),
+        "small": astuple(ranks.part(5)),
         "alone": alone,
         "summed": ranks.summed(own).tolist(),
         "gradient": gradient.item(),

@@ -84,10 +84,11 @@ def crop_and_mirror(pixels: Tensor, crop: int, mirror: bool, generator: torch.Ge
 
     uint8 (k, C, S, S) -> uint8 (k, C, crop, crop)."""
     k, channels, height, width = pixels.shape
-    top, left, flipped = (
-        drawn(lambda n, most=most: torch.randint(most, (n, 1), generator=generator), k, generator)
-        for most in (height - crop + 1, width - crop + 1, 2)
-    )
+
+    def below(most: int) -> Tensor:
+        return drawn(lambda n: torch.randint(most, (n, 1), generator=generator), k, generator)
+
+    top, left, flipped = below(height - crop + 1), below(width - crop + 1), below(2)
     if (height, width) == (crop, crop) and not mirror:
         return pixels
     along = torch.arange(crop)

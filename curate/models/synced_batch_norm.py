@@ -6,10 +6,15 @@ variances are put together by one sum over ranks that has all derivatives (`cura
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
 from curate import ranks
+
+#: A network, of whatever class.
+Synced = TypeVar("Synced", bound=nn.Module)
 
 
 class SyncedBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -67,7 +72,7 @@ def statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, variance, counts.sum(0) / copies
 
 
-def synced(network: nn.Module) -> nn.Module:
+def synced(network: Synced) -> Synced:
     """The network, each batch norm of it over all ranks from now on; its parameters and their names stay."""
     for part in network.modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):

@@ -56,7 +56,7 @@ class Contrast:
         assert projections is not None
         z = F.normalize(projections, dim=1)
         part = part or Part(0, len(z) // 2, len(z) // 2)
-        everyone = part.gathered(z.unflatten(0, (2, -1)), dim=1).flatten(0, 1)
+        everyone = part.gathered(z.view(2, -1, z.shape[1]), dim=1).flatten(0, 1)
         at = torch.arange(len(everyone), device=z.device).view(2, -1)[:, part.own].flatten()
         itself = F.one_hot(at, len(everyone)).bool()
         similarities = (z @ everyone.T / self.temperature).masked_fill(itself, float("-inf"))

@@ -22,6 +22,7 @@ from curate.metalosses import META_LOSSES
 from curate.metalosses.base import MetaLoss, TargetImages
 from curate.methods import METHODS
 from curate.methods.base import Method, MethodInputs
+from curate.models.memory_layout import laid_out
 from curate.models.networks import network_of
 from curate.models.synced_batch_norm import synced
 from curate.pretexts import PRETEXTS
@@ -105,8 +106,7 @@ def prepare(config: RunConfig, out: Path) -> Job:
     _refuse_wrapped(network, whole)
     if ranks.world() > 1 and whole.network.sync_bn:
         network = synced(network)
-    if device.type == "cuda" or whole.machine.layout != "planes":
-        network = network.to(memory_format=torch.channels_last)  # and so all that its convolutions make
+    network = laid_out(network, whole.machine.layout, device)
     setup = engine.Setup(whole, network, pretext, meta_loss, device)
     return Job(whole, index, target, setup, engine.begin(setup, method), images, examples, notes, statistics)
 

@@ -13,13 +13,15 @@ import toyset
 
 from curate import api
 from curate.config.schema import RunConfig
+from curate.errors import Misuse
+from curate.models.memory_layout import laid_out
 from curate.progress import NullProgress
 from curate.runs import run_dir
 from curate.runs.prepare import Job, prepare
 from curate.training import engine
 
 CONVOLUTIONS: dict[str, Any] = {
-    **{"pretext": "rotation", "network": "small", "width": 4, "colour": "rgb", "size": 9, "crop": 8, "norm": "group"},
+    **{"pretext": "rotation", "network": "small", "width": 16, "colour": "rgb", "size": 9, "crop": 8, "norm": "group"},
     **{"batch": 16, "epochs": 2},
 }
 
@@ -80,10 +82,35 @@ def test_both_learn_the_same(data: Path, tmp_path: Path) -> None:
 def test_the_meta_gradient_is_the_same_in_float64(norm: str) -> None:
     found = []
     for layout in (torch.contiguous_format, torch.channels_last):
-        config = engine_scene.settings(pretext="rotation", network="small", width=4, norm=norm, reference="none")
+        config = engine_scene.settings(pretext="rotation", network="small", width=16, norm=norm, reference="none")
         setup, _ = engine_scene.scene(config)
         setup.network.to(memory_format=layout)
         state = engine_scene.begun(engine.begin(setup, engine_scene.scene(config)[1].method))
         found.append(engine.meta_gradient(setup, state, engine_scene.batches()[0]))
     assert found[0].abs().max() > 0
     torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12 * float(found[0].abs().max()))
+
+
+def test_narrow_networks_keep_their_planes(data: Path, tmp_path: Path) -> None:
+    """torch writes beyond its memory in their shortcuts' gradient: without AVX-512 it crashes at width 4."""
+    narrow = CONVOLUTIONS | {"width": 8}
+    config = toyset.config(data / "store", data / "target", **narrow, layout="auto")
+    assert set(is_last(prepare(config, tmp_path / "auto"))) == {False}
+    config = toyset.config(data / "store", data / "target", **narrow, layout="channels-last")
+    with pytest.raises(Misuse, match=r"--layout channels-last: .*downsample.* fewer than 16 channels"):
+        prepare(config, tmp_path / "asked")
+
+
+@pytest.mark.parametrize(
+    ("part", "last"),
+    [
+        (torch.nn.Conv2d(8, 16, 1, stride=2), False),
+        (torch.nn.Conv2d(32, 32, 1, stride=2, groups=4), False),
+        (torch.nn.Conv2d(16, 32, 1, stride=2), True),
+        (torch.nn.Conv2d(8, 16, 1), True),
+        (torch.nn.Conv2d(8, 16, 3, stride=2), True),
+    ],
+)
+def test_which_convolutions_are_not_safe(part: torch.nn.Conv2d, last: bool) -> None:
+    network = laid_out(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), part), "auto", torch.device("cpu"))
+    assert network[0].weight.is_contiguous(memory_format=torch.channels_last) == last
