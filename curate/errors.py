@@ -7,7 +7,17 @@ from collections.abc import Iterable
 
 from shards.errors import Error, Misuse
 
-__all__ = ["CurateError", "Error", "LostRank", "Misuse", "NonFinite", "NothingLeft", "RunMismatch", "nearest"]
+__all__ = [
+    "CurateError",
+    "Error",
+    "LostRank",
+    "Misuse",
+    "NonFinite",
+    "NothingLeft",
+    "RunMismatch",
+    "is_want_of_memory",
+    "nearest",
+]
 
 
 class CurateError(Error):
@@ -38,3 +48,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     found = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {found[0]}?)" if found else ""
+
+
+def is_want_of_memory(error: Exception) -> bool:
+    """Whether it is Python's own error, or torch's on the CPU, which has no type of its own."""
+    return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)

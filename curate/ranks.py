@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 
-from curate.errors import LostRank
+from curate.errors import LostRank, Misuse
 
 #: A batch that would leave a rank with fewer images is no batch to spread: batch norm needs two.
 FEWEST = 2
@@ -61,9 +61,17 @@ def together(device_type: str, where: str, number: int, count: int) -> Iterator[
         device_type: cpu or cuda; on CUDA, what lies in main memory goes by gloo all the same.
         where: they meet: a URL as of `torch.distributed.init_process_group`.
         number: of this one, from 0.
+
+    Raises:
+        Misuse: there is no such place, or no network that leads to it.
     """
     backend = backend_of(device_type)
-    distributed.init_process_group(backend, init_method=where, rank=number, world_size=count, timeout=_PATIENCE)
+    try:
+        distributed.init_process_group(backend, init_method=where, rank=number, world_size=count, timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        why = str(error).strip().partition("\n")[0][:200]
+        todo = "mend GLOO_SOCKET_IFNAME, or of torchrun MASTER_ADDR and MASTER_PORT"
+        raise Misuse(f"the processes of this job cannot meet ({why}); {todo}") from error
     try:
         yield
     finally:

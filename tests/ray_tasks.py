@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def unhappy(item: int) -> int:
 
 def mistaken(item: int) -> int:
     return 1 // item
+
+
+class Stubborn(Exception):
+    """Holds what cannot be pickled."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} and a lock")
+        self.lock = threading.Lock()
+
+
+def stubborn(item: int) -> int:
+    raise Stubborn(item)
 
 
 def deadly(item: int) -> int:

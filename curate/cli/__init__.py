@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from curate import __version__, console
-from curate.errors import LostRank, nearest
+from curate.errors import LostRank, is_want_of_memory, nearest
 from shards.errors import Error
 from shards.io.bus_error import install_handler
 from shards.io.storage import clients
@@ -145,7 +145,7 @@ def main() -> None:
     except KeyboardInterrupt as error:
         sys.exit(_say(str(error) or STOPPED, 130))
     except (MemoryError, RuntimeError) as error:
-        if not _is_want_of_memory(error):
+        if not is_want_of_memory(error):
             raise
         sys.exit(_say("out of memory; give a smaller --batch, --size, --width or --hidden, or --cache-bytes 0", 1))
 
@@ -180,11 +180,6 @@ def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
 def _is_for_another(error: Error) -> bool:
     """Whether this is one of torchrun's processes that has only lost another: the first of them says so."""
     return isinstance(error, LostRank) and os.environ.get("RANK", "0") != "0"
-
-
-def _is_want_of_memory(error: Exception) -> bool:
-    """Python's own error, or torch's on the CPU, which has no type of its own."""
-    return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _say(text: str, code: int) -> int:

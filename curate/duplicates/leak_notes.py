@@ -20,7 +20,9 @@ from curate.duplicates import hash_files, hash_table
 from curate.duplicates.audit import copies
 from curate.duplicates.levels import DISTANCE
 from curate.duplicates.parts import Part
+from curate.errors import CurateError
 from shards import stream
+from shards.errors import ShardError
 from shards.indexing.index import Index
 
 #: Images of the target that are looked for at most, by their bytes and by their look.
@@ -58,15 +60,15 @@ def leak_notes(store: Index, target: Mapping[str, Index | Photos]) -> list[str]:
 
 
 def hashes_there(store: Index) -> hash_table.Hashed | None:
-    """The hashes that an earlier call left beside a store; None where there are none, or too many to compare here.
-
-    Raises:
-        CurateError: they are damaged.
-    """
+    """The hashes that an earlier call left beside a store; None where there are none, too many to compare here, or
+    damaged ones, which `curate dedup` makes again."""
     if len(store) > MOST_HASHED:
         return None
     folder = next((one for one in hash_files.places_of(store, None) if hash_files.is_whole(one, store)), None)
-    return None if folder is None else hash_files.load(folder, store)
+    try:
+        return None if folder is None else hash_files.load(folder, store)
+    except (CurateError, ShardError):
+        return None
 
 
 def near_copies(store: Part, sought: Mapping[str, Index | Photos]) -> dict[str, int]:

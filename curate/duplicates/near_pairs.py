@@ -90,10 +90,12 @@ def _prepare(values: Vectors | Path, within: float, place: Path) -> tuple[int, i
 
 
 def _compare(place: Path, within: float, most: int, part: range) -> tuple[Path, int]:
-    """The pairs whose earlier cell is one of ``part``, in a file: three arrays, one after another."""
-    values, cells = np.load(place / "values.npy", mmap_mode="r"), open_cells(place)
-    path, told = place / f"pairs-{part.start:06d}", 0
-    with open(path, "wb") as file:
+    """The pairs whose earlier cell is one of ``part``, in a file: three arrays, one after another.
+
+    It is this call's own: where a machine was lost another may still write the same pairs.
+    """
+    values, cells, told = np.load(place / "values.npy", mmap_mode="r"), open_cells(place), 0
+    with tempfile.NamedTemporaryFile(dir=place, prefix=f"pairs-{part.start:06d}-", delete=False) as file:
         for left, right in _many(_candidates(cells, part, within)):
             one, other = cells.order[left], cells.order[right]
             apart = distances(values, one, other)
@@ -103,7 +105,7 @@ def _compare(place: Path, within: float, most: int, part: range) -> tuple[Path, 
             told += int(near.sum())
             if told > most:
                 break
-    return path, told
+    return Path(file.name), told
 
 
 def _many(pairs: Iterator[tuple[Ints, Ints]]) -> Iterator[tuple[Ints, Ints]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from curate.duplicates.parts import parts_of, store_part
 from curate.errors import Misuse
 from curate.progress import Progress
 from shards.indexing.index import Index
+from shards.io import remote
 from shards.io.json_files import said_in, write_json
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
@@ -23,6 +25,8 @@ from shards.store import open_index
 HASHES = "hashes"
 #: What a folder of results says of itself.
 MARK = "asked.json"
+#: With what the name of a folder begins that is there during the work only.
+SCRATCH = ".features-"
 
 
 def deduplicate(
@@ -117,17 +121,20 @@ def look_for_leaks(
 
 
 def claim(out: Path, asked: dict[str, str | None]) -> None:
-    """Take a new or empty folder, or go on in one that was taken for the same: what is there is overwritten.
+    """Take a new or empty folder, or go on in one that was taken for the same: what is there is overwritten, and what a
+    kill has left of work goes.
 
-    One that holds hashes alone, as `hash_part` leaves it, is as good as empty.
+    One that holds hashes alone, as `hash_part` leaves it, or the beginning of a mark, is as good as empty.
 
     Raises:
         Misuse: it holds something else.
     """
     mark = out / MARK
     if mark.is_file() and said_in(mark) == asked:
+        for left in out.glob(f"{SCRATCH}*"):
+            shutil.rmtree(left)
         return
-    if any(path.name != HASHES for path in out.iterdir()):
+    if any(path.name not in (HASHES, f".{MARK}.partial") for path in out.iterdir()):
         raise Misuse(f"--out {out}: holds something else; name a new folder")
     write_json(mark, asked)
 
@@ -136,10 +143,15 @@ def refuse_itself(option: str, one: str | None, other: str) -> None:
     """Refuse to compare something with itself.
 
     Raises:
-        Misuse: both are one folder.
+        Misuse: both are one place.
     """
-    if one is not None and Path(one).exists() and Path(one).resolve() == Path(other).resolve():
+    if one is not None and _place(one) == _place(other):
         raise Misuse(f"{option} {one}: is compared with itself; name another, or leave it out")
+
+
+def _place(named: str) -> str:
+    """A URL, or where a path leads."""
+    return named.rstrip("/") if remote.is_url(named) else str(Path(named).resolve())
 
 
 def refuse_distance(distance: int) -> None:

@@ -106,6 +106,8 @@ def dry_run(config: RunConfig, out: Path) -> Forecast:
         )
     if before:
         job.notes.append(f"before the first epoch the store is read once for features: {_duration(before)} of the time")
+    if (several := config.machine.devices) > 1:
+        job.notes.append(f"timed in one process; of --devices {several} each takes its part of every batch")
     if kept is None and job.config.belief.prior != "uniform":
         job.notes.append(
             "how many images the prior keeps is known once their features are (`curate features`); the time is as if "

@@ -6,6 +6,8 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from curate.config.schema import MachineConfig, from_options
 from curate.progress import NullProgress
 from curate.runs import hand_over, look_alikes, reshard
@@ -45,4 +47,5 @@ def _prepared(orders: hand_over.Orders, machine: MachineConfig, out: Path) -> Jo
     look_alikes.begin(job, out, NullProgress())
     arithmetic = precision.Precision(orders.precision, {})
     precision.use(arithmetic.name)
+    torch.set_num_threads(orders.threads)
     return replace(job, setup=replace(job.setup, autocast=arithmetic.autocast))

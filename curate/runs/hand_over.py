@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
+import torch
 
 from curate import ranks
 from curate.config.schema import to_options
@@ -26,6 +27,7 @@ class Orders:
     Args:
         options: of the run's configuration, by name.
         precision: of the arithmetic, as run.json has it.
+        threads: that each rank computes with, as run.json has it.
         epoch: from 1.
         most_steps: of the epoch; None for all.
         generation: of the shards that it reads.
@@ -35,6 +37,7 @@ class Orders:
 
     options: dict[str, Any]
     precision: str
+    threads: int
     epoch: int
     most_steps: int | None
     generation: int
@@ -48,7 +51,7 @@ def lead(job: Job, epoch: int, most_steps: int | None) -> None:
         return
     state, arithmetic = job.state, precision.in_use(job.setup.autocast)
     orders = Orders(
-        *(to_options(job.config), arithmetic, epoch, most_steps),
+        *(to_options(job.config), arithmetic, torch.get_num_threads(), epoch, most_steps),
         *(job.generation, state.step, signal.state(state.signal)),
     )
     ranks.told(json.dumps(vars(orders)).encode())

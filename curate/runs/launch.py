@@ -28,13 +28,14 @@ import torch
 
 from curate import console, ranks
 from curate.config.schema import MachineConfig
-from curate.errors import Error, LostRank, Misuse
+from curate.errors import Error, LostRank, Misuse, is_want_of_memory
 from curate.progress import Progress
 from curate.runs import torchrun
 from curate.runs.follow import follow
 from curate.runs.stopping import SIGNALS, Stop
 from curate.runs.threads import computing
 from shards.io.processes import exit_with_parent, starting_workers
+from shards.io.storage import clients
 
 T = TypeVar("T")
 
@@ -111,8 +112,8 @@ class _Member:
     word: Connection
 
     def said(self) -> tuple[str, Any]:
-        """What it is: ``done`` with its result, ``failed`` with an error, ``stopped`` by Ctrl-C with where it goes on,
-        or ``lost`` without a word."""
+        """What it says once: ``done`` with its result, ``failed`` with an error, ``stopped`` by Ctrl-C with where it
+        goes on; or ``lost``, without a word."""
         try:
             return self.word.recv() if self.word.poll() else ("lost", None)
         except (EOFError, OSError):
@@ -124,25 +125,27 @@ def _spawned(work: Callable[[], T | None], machine: MachineConfig) -> T | None:
     _device_type(machine.device, machine.devices - 1)
     with tempfile.TemporaryDirectory() as place, _passing_signals(members) as heard:
         try:
-            for number in range(machine.devices):
-                members.append(_start(work, machine, f"file://{place}/ranks", number))
+            with _signals_wait():
+                for number in range(machine.devices):
+                    members.append(_start(work, machine, f"file://{place}/ranks", number))
             ended = _await(members)
         finally:
             for member in members:
                 member.process.kill()
                 member.process.join()
-    what, result = members[0].said()
+    said = [member.said() for member in members]
+    what, result = said[0]
     if what == "done":
         return cast(T, result)
-    if heard:
-        Stop(heard[0]).obey(result if what == "stopped" else "")
-    raise _what_failed(ended, len(members))
+    if heard or what == "stopped":
+        Stop(heard[0] if heard else signal.SIGINT).obey(result if what == "stopped" else "")
+    raise _what_failed([(member, *said[member.number]) for member in ended], len(members))
 
 
 def _start(work: Callable[[], Any], machine: MachineConfig, where: str, number: int) -> _Member:
     context, count = multiprocessing.get_context("spawn"), machine.devices
     ours, theirs = context.Pipe(duplex=False)
-    given = (theirs, work, machine.device, where, number, count, console.settings())
+    given = (theirs, work, machine.device, where, number, count, console.settings(), clients.configured())
     process = context.Process(target=_member, args=given)
     with starting_workers(fresh=True, option="--devices"):
         try:
@@ -161,8 +164,9 @@ def _member(
     number: int,
     count: int,
     told: dict[str, Any],
+    storage: dict[str, str],
 ) -> None:
-    """A rank, from its start to its end."""
+    """A rank, from its start to its end; with the command's settings of what is told, and of object stores."""
     os.setpgid(0, 0)  # a terminal's Ctrl-C is for the process that started it, which passes it on
     exit_with_parent()
     if sys.platform == "linux":
@@ -170,13 +174,16 @@ def _member(
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         console.set_up(**told)
+        clients.configure(storage)
         with _joined(device, where, number, count, number):
             result = work()
         word.send(("done", result))
     except KeyboardInterrupt as stopped:
         word.send(("stopped", str(stopped)))
         sys.exit(130)
-    except (Error, OSError, MemoryError) as error:
+    except (Error, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not is_want_of_memory(error):
+            raise
         word.send(("failed", error))
         sys.exit(1)
 
@@ -195,6 +202,16 @@ def _await(members: list[_Member]) -> list[_Member]:
 
 
 @contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A block in which Ctrl-C and SIGTERM wait, as there is no rank yet to pass them to."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _passing_signals(members: list[_Member]) -> Iterator[list[int]]:
     """A block in which Ctrl-C and SIGTERM go to the first rank, as it can save; what is yielded says which came."""
     heard: list[int] = []
@@ -208,9 +225,9 @@ def _passing_signals(members: list[_Member]) -> Iterator[list[int]]:
         yield heard
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler not in (signal.SIG_IGN, None):
-            signal.signal(number, pass_on)
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, pass_on)
     try:
         yield heard
     finally:
@@ -218,9 +235,12 @@ def _passing_signals(members: list[_Member]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _what_failed(ended: list[_Member], count: int) -> Exception:
-    """The one thing to tell: what a rank said for itself, else which rank was lost first."""
-    said = [(member, *member.said()) for member in ended]
+def _what_failed(said: list[tuple[_Member, str, Any]], count: int) -> Exception:
+    """The one thing to tell: what a rank said for itself, else which rank was lost first.
+
+    Args:
+        said: of the ranks that have ended, in that order, what they said.
+    """
     errors = [error for _, what, error in said if what == "failed"]
     silent = [_lost(member, count) for member, what, _ in said if what == "lost"]
     told: list[Exception] = [error for error in errors if not isinstance(error, LostRank)] + silent + errors

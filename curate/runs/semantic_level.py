@@ -13,6 +13,7 @@ from curate.config.catalogue import parse_encoder
 from curate.config.schema import MachineConfig
 from curate.duplicates.dedup import Semantic
 from curate.duplicates.near_pairs import DISTANCE
+from curate.duplicates.request import SCRATCH
 from curate.duplicates.semantic import semantic_groups
 from curate.errors import Misuse
 from curate.progress import Progress
@@ -70,7 +71,7 @@ def semantic_level(
     out.mkdir(parents=True, exist_ok=True)
     # Processes take a thread each: products that wait for one another's threads took five times as long.
     threads = 1 if source.workers > 1 else None
-    with tempfile.TemporaryDirectory(dir=out, prefix=".features-") as scratch, computing(threads, progress.note):
+    with tempfile.TemporaryDirectory(dir=out, prefix=SCRATCH) as scratch, computing(threads, progress.note):
         path = Path(scratch) / "features.npy"
         rows = of_store(source, index, [*beside(index), out / feature_files.FOLDER], progress, path).rows
         rank = np.argsort(np.argsort(rows if order is None else order[rows]))

@@ -1,21 +1,29 @@
 """Ctrl-C and SIGTERM while an epoch trains: heard at once, obeyed when the step is done and all is on disk.
 
 A second one is obeyed where it comes. Obeyed means: given to whoever would have had it without us.
+
+A scheduler tells every process of a job at once, and the process that started the ranks passes on to the first what it
+was told: a rank that is told again within a moment has heard the same thing twice.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from curate import ranks
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds after which somebody who waits for a step to end is told so.
 PATIENCE_S = 1.0
+#: Seconds within which one of several ranks may be told the same thing by two ways.
+ECHO_S = 0.5
 
 
 @dataclass
@@ -24,11 +32,13 @@ class Stop:
 
     Args:
         number: of the signal, 0 before one came.
+        came: when it came, on the monotonic clock.
         before: who had the signals before.
         waiting: tells whoever waits why.
     """
 
     number: int = 0
+    came: float = 0.0
     before: dict[signal.Signals, Any] = field(default_factory=dict)
     waiting: threading.Timer | None = None
 
@@ -69,9 +79,10 @@ def postponed(tell: Callable[[], None]) -> Iterator[Stop]:
 
     def hear(number: int, frame: FrameType | None) -> None:
         if stop.number:
-            stop.obey()
+            if ranks.world() == 1 or time.monotonic() - stop.came > ECHO_S:
+                stop.obey()
             return
-        stop.number, stop.waiting = number, threading.Timer(PATIENCE_S, tell)
+        stop.number, stop.came, stop.waiting = number, time.monotonic(), threading.Timer(PATIENCE_S, tell)
         stop.waiting.daemon = True
         stop.waiting.start()
 

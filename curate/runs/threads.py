@@ -1,6 +1,7 @@
 """How many threads compute: as many as cores are free, as threads that wait for a busy core slow all others down.
 
-torch adds up in another order with another number of threads, so a run that goes on keeps the number it began with.
+torch adds up in another order with another number of threads, so a run that goes on keeps the number it began with; by
+another number of ranks, which changes the order, too, it takes what is free.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def chosen(asked: int | None, begun: int | None = None) -> tuple[int, str]:
 
     Args:
         asked: by --threads; None for what `OMP_NUM_THREADS` says, or else what is free, and never more than torch has.
-        begun: what an unfinished run began with, in place of what is free. Several ranks share what is free.
+        begun: what an unfinished run began with, in place of what is free, which the ranks of a machine share.
     """
     if asked is not None:
         return asked, ""
     now = torch.get_num_threads()
     if _VARIABLE in os.environ or now == 1:
         return now, ""
-    if begun is not None and ranks.world() == 1:
+    if begun is not None:
         return begun, ""
     usable = usable_cores()
     number = max(1, min(now, usable, free_cores()) // ranks.here())
@@ -42,10 +43,14 @@ def chosen(asked: int | None, begun: int | None = None) -> tuple[int, str]:
 
 
 def begun_with(out: Path) -> int | None:
-    """What the run in ``out`` began with, by its run.json; None where there is none, or it does not say."""
+    """What the run in ``out`` began with, by its run.json; None where there is none, it does not say, or was begun by
+    another number of ranks."""
     if not (out / "run.json").exists():
         return None
-    number = read_run(out)["machine"].get("threads")
+    machine = read_run(out)["machine"]
+    if machine.get("ranks", 1) != ranks.world():
+        return None
+    number = machine.get("threads")
     return number if isinstance(number, int) and number > 0 else None
 
 

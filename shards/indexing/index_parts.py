@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,8 @@ VERSION = 1
 _FOOTER = b"curate.index.part"
 #: Rows that are written and read at a time.
 _GROUP_ROWS = 1 << 20
+#: Missing parts that are named.
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,12 @@ def join_parts(shard_set: ShardSet, folder: Path, *, skip_bad: bool = False) -> 
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the files of all parts, and their folder."""
-    for path in folder.glob("*-of-*.parquet"):
-        path.unlink()
-    folder.rmdir()
+    """Remove the files of all parts, and what a kill has left of some; their folder, where nothing else is in it."""
+    for pattern in ("*-of-*.parquet", ".*-of-*.parquet.partial"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _name(part: Part) -> str:
@@ -144,7 +149,8 @@ def _all_parts(folder: Path) -> list[Part]:
     parts = [Part(number, divisions[0]) for number in range(1, divisions[0] + 1)]
     missing = [str(part) for part in parts if part not in there]
     if missing:
-        named = f"part {missing[0]} is" if len(missing) == 1 else f"parts {', '.join(missing)} are"
+        shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+        named = f"part {shown} is" if len(missing) == 1 else f"parts {shown} are"
         raise ShardError(f"{named} missing", shard=str(folder), todo=f"run `curate index --part {missing[0]}`")
     return parts
 

@@ -14,7 +14,7 @@ import pytest
 
 import curate
 import shards
-from curate.duplicates import hash_files, hash_table, levels
+from curate.duplicates import hash_files, hash_table, levels, request
 from curate.duplicates.hash_files import of_store, places_of
 from curate.errors import CurateError, Misuse
 from curate.ledger import table_file
@@ -310,8 +310,24 @@ def test_a_folder_of_something_else_is_left_alone(store: Path, tmp_path: Path, v
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-def test_nothing_is_compared_with_itself(store: Path, tmp_path: Path) -> None:
+def test_what_a_kill_has_left_is_no_reason_to_stop_and_goes(store: Path, tmp_path: Path) -> None:
+    """At the very beginning, or in the midst of work."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".asked.json.partial").write_bytes(b"{")
+    curate.dedup(store, out=out)
+    (out / ".features-abc").mkdir()
+    (out / ".features-abc" / "features.npy").write_bytes(b"large")
+    curate.dedup(store, out=out)
+    assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_nothing_is_compared_with_itself(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All would be copies."""
+    monkeypatch.chdir(store.parent)
+    for one, other in (("s3://b/store/", "s3://b/store"), (store.name, f"{store.parent}/./{store.name}")):
+        with pytest.raises(Misuse, match="is compared with itself"):
+            request.refuse_itself("--against", one, other)
     with pytest.raises(Misuse, match="is compared with itself"):
         curate.dedup(store, out=tmp_path / "out", against=store)
     with pytest.raises(Misuse, match="is compared with itself"):

@@ -56,6 +56,15 @@ def test_near_copies_are_told_where_hashes_are(scene: tuple[Path, Path], tmp_pat
     assert notes_of(shards.open_index(scene[0]), {"train": open_target(scene[1]).splits["train"]}) == []
 
 
+def test_damaged_hashes_are_no_reason_not_to_begin(scene: tuple[Path, Path], tmp_path: Path) -> None:
+    """A run warns by the bytes of images then; `curate dedup` makes hashes again."""
+    curate.dedup(scene[0], out=tmp_path / "out")
+    part = next(scene[0].rglob("hashes-*/*.parquet"))
+    part.write_bytes(part.read_bytes()[:100])
+    (line,) = notes_of(shards.open_index(scene[0]), open_target(scene[1]).splits)
+    assert line.startswith("1 of 3 images of the target's test are in the store")
+
+
 def test_steps_are_followed_for_splits() -> None:
     """0 - 1 - 2 and 3 - 4; what is farther joins nothing; chunks may come in any order."""
     chunks = [

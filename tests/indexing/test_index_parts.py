@@ -103,6 +103,18 @@ class TestJoined:
         assert files(store) == whole
         assert not partial.exists()
 
+    def test_what_a_kill_left_of_another_division_goes_with_the_parts(self, store):
+        """What is nobody's stays, and is no reason to fail when the index is there."""
+        in_parts(store)
+        folder = part_file(store, "1-of-4").parent
+        (folder / ".2-of-9.parquet.partial").write_bytes(b"begun")
+        shards.join_index(store)
+        assert not folder.exists()
+        in_parts(store)
+        (folder / "notes.txt").write_text("somebody's")
+        shards.join_index(store)
+        assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
     def test_shards_that_are_no_tar_are_named_together_in_the_end(self, store):
         """Of whatever part; and left out where that is asked."""
         for number in (0, 6):
@@ -135,6 +147,11 @@ class TestRefused:
     def test_a_part_is_missing(self, store, there, line):
         in_parts(store, there)
         with pytest.raises(ShardError, match=line):
+            shards.join_index(store)
+
+    def test_very_many_parts_are_missing(self, store):
+        shards.index_part(store, "1/5000")
+        with pytest.raises(ShardError, match=r"parts 2/5000, .*, 11/5000 and 4989 more are missing; run"):
             shards.join_index(store)
 
     def test_parts_of_two_divisions(self, store):

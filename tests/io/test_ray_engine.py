@@ -88,6 +88,32 @@ class TestMap:
             list(map_shards(ray_tasks.mistaken, [1, 0]))
         assert "ray_tasks.py" in raised.value.__notes__[0]
 
+    def test_an_error_that_cannot_travel_says_what_it_said(self):
+        """Not that machines lack something."""
+        with pytest.raises(ShardError) as raised:
+            list(map_shards(ray_tasks.stubborn, [3]))
+        assert str(raised.value) == "a task failed (Stubborn: 3 and a lock)"
+        assert "ray_tasks.py" in raised.value.__notes__[0]
+
+    def test_fewer_tasks_are_handed_out_where_the_cluster_has_shrunk(self, monkeypatch):
+        """To fewer than are at work."""
+        cores = iter([2, 2])
+        monkeypatch.setattr(ray_engine, "_cores", lambda: next(cores, 1))
+        assert list(map_shards(ray_tasks.squared, range(20))) == [item * item for item in range(20)]
+
+    def test_the_task_that_is_waited_for_is_cancelled_with_the_others(self, monkeypatch):
+        """At Ctrl-C."""
+        cancelled = []
+
+        def interrupted(task, sent):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(ray_engine, "_result", interrupted)
+        monkeypatch.setattr(ray_engine, "_cancel", lambda due: cancelled.extend(sent.item for sent in due))
+        with pytest.raises(KeyboardInterrupt):
+            list(map_shards(ray_tasks.squared, range(5)))
+        assert cancelled == [0, 1, 2, 3, 4]
+
     def test_what_is_begun_has_ended_when_the_error_comes(self, tmp_path):
         """Nobody writes after the command."""
         with pytest.raises(ValueError, match="0"):

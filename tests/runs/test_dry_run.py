@@ -34,6 +34,11 @@ def test_hours_are_an_interval_of_the_timed_steps(options: dict[str, Any], tmp_p
     assert "by the fastest and slowest of 5 steps" in found.text()
 
 
+def test_of_several_devices_it_says_what_was_timed(options: dict[str, Any], tmp_path: Path) -> None:
+    notes = dry_run.dry_run(from_options(options | {"devices": 2}), tmp_path / "dry").notes
+    assert "timed in one process; of --devices 2 each takes its part of every batch" in notes
+
+
 def test_past_its_time_it_stops_and_says_what_was_timed(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

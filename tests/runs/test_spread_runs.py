@@ -8,20 +8,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import ranks_scene
+import torch
 import toyset
 
 import curate
-from curate import api
+from curate import api, ranks
 from curate.config.schema import from_options
 from curate.errors import Misuse
 from curate.progress import NullProgress
-from curate.runs import checkpoint, launch
+from curate.runs import checkpoint, follow, launch
+from curate.runs.epoch import train_on
 from curate.runs.run import run
 
 pytestmark = pytest.mark.slow
@@ -127,6 +131,28 @@ def test_going_on_with_another_number_of_ranks(data, four, tmp_path):
     for epoch in (1, 2, 3):
         assert toyset.manifest(out, epoch) == toyset.manifest(four, epoch)
     assert shards_of(out) == shards_of(four)
+
+
+def threads_of(config, out):
+    """Of each epoch on this rank, where each is told another number."""
+    found = []
+
+    def watched(*given):
+        found.append(torch.get_num_threads())
+        return train_on(*given)
+
+    machine = replace(config.machine, threads=1 + ranks.rank())
+    with mock.patch.object(follow, "train_on", watched):
+        launch._lead_or_follow(partial(run, config, out), machine, out, None)
+    return found
+
+
+def test_all_ranks_compute_with_the_threads_of_the_first(data, tmp_path):
+    """By whose number the run goes on: sums are taken in another order by another one."""
+    inputs = {"store": str(data / "store"), "target": str(data / "target"), "devices": 2}
+    config = from_options(inputs | OPTIONS | {"epochs": 2})
+    (tmp_path / "place").mkdir()
+    assert ranks_scene.on_each(2, tmp_path / "place", threads_of, config, tmp_path / "run")[1] == [1, 1]
 
 
 def test_pretraining(data, tmp_path):

@@ -88,6 +88,17 @@ def test_a_run_goes_on_with_the_threads_it_began_with(machine, tmp_path):
         assert number == 1
 
 
+@pytest.mark.parametrize(("began", "number"), [({"ranks": 2}, 3), ({"ranks": 4}, 1), ({}, 1)])
+def test_a_run_of_several_ranks_goes_on_with_theirs_if_they_are_as_many(machine, tmp_path, monkeypatch, began, number):
+    """With another number of them sums are others in any case, and what is free is shared."""
+    record = {"run_id": "x", "configuration": {}, "store": "", "target": "", "machine": {"threads": 3, **began}}
+    (tmp_path / "run.json").write_text(json.dumps({"format": "run", "version": 1, **record}))
+    monkeypatch.setattr(threads.ranks, "world", lambda: 2)
+    machine(2)
+    with threads.computing(out=tmp_path) as found:
+        assert found == number
+
+
 def test_they_are_given_back_after_an_error(machine):
     """Whatever ends the block."""
     machine(1)

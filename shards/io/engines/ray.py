@@ -134,11 +134,13 @@ def _in_order(task: Callable[[Item], Result], items: Iterator[Item], load: Load)
     due: deque[_Sent] = deque()
     try:
         while True:
-            for item in islice(items, AHEAD * _cores() - len(due)):
+            for item in islice(items, max(0, AHEAD * _cores() - len(due))):  # less where the cluster has shrunk
                 due.append(_Sent(send(packed, pickle.dumps(item), *where), item))
             if not due:
                 return
-            yield _result(task, due.popleft())
+            found = _result(task, due[0])  # in the queue until it is there, or it would not be cancelled
+            due.popleft()
+            yield found
     finally:
         _cancel(due)
 
@@ -174,10 +176,22 @@ def _done(task: bytes, item: bytes, release: str, folder: str, options: dict[str
         if options != clients.configured():
             clients.configure(options)
         found = _patiently(pickle.loads(task), pickle.loads(item))
+        return pickle.dumps(found)
     except Exception as error:
         error.add_note(traceback.format_exc())  # of a mistake of ours; the text of the error stays one line
-        found = _Raised(error)
-    return pickle.dumps(found)
+        return _travelling(error)
+
+
+def _travelling(error: Exception) -> bytes:
+    """An error as bytes; one that cannot be made of bytes again, as one that says the same."""
+    try:
+        data = pickle.dumps(_Raised(error))
+        pickle.loads(data)
+    except Exception:
+        told = ShardError(f"a task failed ({type(error).__name__}: {' '.join(str(error).split())})")
+        told.add_note("\n".join(error.__notes__))
+        return pickle.dumps(_Raised(told))
+    return data
 
 
 def _patiently(task: Callable[[Item], Result], item: Item) -> Result:
@@ -229,9 +243,12 @@ def _cancel(due: deque[_Sent]) -> None:
     if not due or not ray.is_initialized():
         return
     references = [sent.reference for sent in due]
-    for reference in references:
+    # Only what is not done: Ray ends this process where a task is cancelled whose result was taken.
+    _, left = ray.wait(references, num_returns=len(references), timeout=0, fetch_local=False)
+    for reference in left:
         ray.cancel(reference)
-    ray.wait(references, num_returns=len(references), timeout=_WAIT_S)
+    if left:
+        ray.wait(left, num_returns=len(left), timeout=_WAIT_S)
 
 
 def _line(error: Exception) -> str:
