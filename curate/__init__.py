@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from curate.errors import CurateError, Error, Misuse
     from curate.runs.opened import Run, open_run
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 __all__ = [
     "CurateError",

@@ -70,8 +70,10 @@ def test_every_stage_makes_the_same_bytes_with_a_machine_lost_in_mid_job(tmp_pat
         with engine:
             stages(store, tmp_path / name / "out")
         results[name] = made(tmp_path / name)
-    dropped = pq.read_table(tmp_path / "ray" / "out" / "look" / "duplicates.parquet")
-    assert len(dropped) == 32
+    found = pq.read_table(tmp_path / "ray" / "out" / "look" / "duplicates.parquet").to_pylist()
+    copies = [row for row in found if row["shard"] == "copies.tar"]
+    assert len(copies) > 10
+    assert not any(row["kept"] for row in copies)
     assert results["ray"].keys() == results["local"].keys()
     differ = [file for file, data in results["ray"].items() if data != results["local"][file]]
     assert differ == ["out/look/asked.json", "out/meaning/asked.json"]  # they name the store by its path
