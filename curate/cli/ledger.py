@@ -8,8 +8,7 @@ from typing import Literal
 
 import click
 
-from curate.cli.options import json_option, remark, run_argument
-from shards.io.mirror.copy import in_urls
+from curate.cli.options import json_option, remark, run_argument, talk
 
 
 @click.command()
@@ -32,7 +31,7 @@ def ledger(run: Path | str, final: bool, by: Literal["epoch", "domain"], as_json
 
     lines = api.ledger_summary(run, by=by)
     if final:
-        click.echo(in_urls(f"wrote {api.write_weights(run)}"), err=True)
+        talk(f"wrote {api.write_weights(run)}")
     if as_json:
         click.echo(json.dumps(lines, indent=2))
         return
