@@ -8,7 +8,7 @@ from shards.errors import Misuse
 from shards.indexing import drift, far_index, index_file
 from shards.indexing.index import Index, build, select_shards
 from shards.io import remote
-from shards.io.shard_set import ShardSet, resolve
+from shards.io.shard_set import ShardSet, as_folder, resolve
 from shards.io.storage.clients import is_object
 from shards.io.storage.objects import head
 from shards.rewriting import far, marker
@@ -42,6 +42,7 @@ def open_index(
         Misuse: the index has another image.
         Unfinished: a curated folder without its marker.
     """
+    spec = as_folder(spec)
     shards = resolve(spec, allow_pipe=allow_pipe)
     if is_object(shards.root):
         far.refuse_unfinished(shards.root)

@@ -21,6 +21,8 @@ from shards.io import patterns, remote
 from shards.io.folders import PassedOver, walk_folder
 from shards.io.patterns import MAX_SHARDS
 from shards.io.regular_files import open_regular
+from shards.io.storage.clients import is_object
+from shards.io.storage.objects import head
 from shards.member_names import IMAGE_SUFFIXES, is_utf8, storable
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz")
@@ -83,7 +85,10 @@ def resolve(spec: str | Path, *, allow_pipe: bool = False) -> ShardSet:
     if remote.is_url(text):
         unread: list[str] = []
         missing: list[str] = []
-        shard_set = _shard_set(_bounded(_expand_url(text, allow_pipe, unread, missing), text), missing)
+        names = _bounded(_expand_url(as_folder(text), allow_pipe, unread, missing), text)
+        if not names:
+            raise _no_shard(text, found=f"none; {len(unread)} that are not read" if unread else "none")
+        shard_set = _shard_set(names, missing)
         return replace(shard_set, passed_over=PassedOver(unread=tuple(unread)))
     path = Path(text)
     if path.is_dir():
@@ -102,6 +107,12 @@ def resolve(spec: str | Path, *, allow_pipe: bool = False) -> ShardSet:
         )
     present = set(there)
     return _shard_set(there, [name for name in names if name not in present])
+
+
+def as_folder(spec: str) -> str:
+    """A URL with the slash of a folder, where it may only be one: nothing is at its own name, which is no shard's."""
+    named = is_shard(spec) or is_unread(spec) or spec.endswith(("/", ".txt")) or "{" in spec
+    return spec if named or not is_object(spec) or head(spec) is not None else f"{spec}/"
 
 
 def locate(root: str, path: str) -> str:
@@ -245,19 +256,20 @@ def _folder(folder: Path) -> ShardSet:
         named = passed_over.left_out()
         pictures = sum(count for suffix, count in passed_over.others.items() if suffix[1:] in IMAGE_SUFFIXES)
         quoted = quote(str(folder))
-        raise NotShards(
-            "no shard in this folder",
-            shard=str(folder),
-            expected=" or ".join(SUFFIXES),
-            found=(f"none; {pictures:,} image files" if pictures else "none")
-            + (f"; passed over {named}" if named else ""),
-            todo=f"make shards of them first: curate pack imagefolder {quoted} --out STORE" if pictures else None,
+        found_instead = (f"none; {pictures:,} image files" if pictures else "none") + (
+            f"; passed over {named}" if named else ""
         )
+        todo = f"make shards of them first: curate pack imagefolder {quoted} --out STORE" if pictures else None
+        raise _no_shard(str(folder), found_instead, todo)
     place = str(folder)
     shard_set = _shard_set(
         [os.path.join(place, path) for path in found], [os.path.join(place, path) for path in _holes(found)]
     )
     return replace(shard_set, passed_over=passed_over)
+
+
+def _no_shard(folder: str, found: str, todo: str | None = None) -> NotShards:
+    return NotShards("no shard in this folder", shard=folder, expected=" or ".join(SUFFIXES), found=found, todo=todo)
 
 
 def _holes(paths: list[str]) -> list[str]:

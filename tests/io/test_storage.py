@@ -131,7 +131,7 @@ class TestObjects:
 
     def test_settings_are_in_no_message(self, url: str) -> None:
         clients.configure({"secret_access_key": "very-secret", "access_key_id": "who", "no_such_option": "very-secret"})
-        with pytest.raises(NotShards) as error:
+        with pytest.raises(NotShards, match="look at --storage-option") as error:
             single.read_range(url, 0, 9)
         assert "no_such_option" in str(error.value)
         assert "very-secret" not in str(error.value)
@@ -226,6 +226,12 @@ class TestFaults:
         objects.between.fault = failing(MANY, (403, "AccessDenied"), "list-type")
         with pytest.raises(NotShards, match=r"folder/: cannot be listed \(403 Forbidden, AccessDenied\); check"):
             remote.list_folder(url.removesuffix("x"))
+
+    def test_no_such_bucket(self, objects: ObjectServer) -> None:
+        with pytest.raises(
+            NotShards, match=r"s3://no-such/x/: cannot be listed \(404.*NoSuchBucket\); look at its name"
+        ):
+            remote.list_folder("s3://no-such/x/")
 
     def test_a_stream_that_breaks_in_the_middle(self, url: str, objects: ObjectServer) -> None:
         put(url, bytes(6 << 20))

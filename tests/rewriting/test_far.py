@@ -161,6 +161,27 @@ class TestIndex:
         assert mine.faults == theirs.faults
         assert {fault.shard for fault in mine.faults if fault.kind == "missing-shard"} == {"5.tar", "6.tar"}
 
+    def test_a_folder_needs_no_slash(self, near: Index, far: str) -> None:
+        """Where nothing but a folder can be meant."""
+        assert shards.index(far)[0].fingerprint == near.fingerprint
+        assert len(shards.open_index(far)) == 240
+        put(f"{far}/9.tar", read_all(f"{far}/0.tar", MANY))
+        with pytest.raises(ShardsChanged, match=r"9\.tar: is not in the index of the store"):
+            shards.open_index(far)
+        delete([f"{far}/9.tar", f"{far}/4.tar"])
+        with pytest.raises(ShardsChanged, match=r"4\.tar: size changed .*no object"):
+            shards.open_index(far)
+
+    def test_a_folder_without_shards(self, far: str) -> None:
+        put(f"{far}-not/x.tar.zst", b"x")
+        for place, found in (
+            (f"{far}/none/", "none"),
+            (f"{far}/none", "none"),
+            (f"{far}-not/", "none; 1 that are not"),
+        ):
+            with pytest.raises(ShardError, match=rf"no shard in this folder \(expected .tar .*found {found}"):
+                shards.index(place)
+
     def test_a_store_that_fails_is_no_bad_shard(self, far: str, objects: ObjectServer) -> None:
         """Passed over with `skip_bad`, its shards would be missing in the index without a word."""
         objects.between.fault = failing(MANY, (403, "ExpiredToken"), r"/[23]\.tar")

@@ -187,5 +187,9 @@ def reason(error: Exception) -> str:
 
 
 def _todo(error: Exception) -> str:
+    if "NoSuchBucket" in str(error):
+        return "look at its name"
+    if type(error).__name__ == "UnknownConfigurationKeyError":
+        return "look at --storage-option, or at what configure_storage was given"
     denied = re.search(r"PermissionDenied|Unauthenticated|ExpiredToken|\b40[13]\b|credential", str(error))
     return "check the credentials in the environment" if denied else "run the same command again"
