@@ -109,11 +109,13 @@ def _await(endpoint: str, process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Asked:
-    """A request as it came: its method, path with query, and range of bytes."""
+    """A request as it came: its method, path with query, range of bytes, here or of what is copied, and body's size."""
 
     method: str
     path: str
     range: str | None
+    copied: str | None = None
+    size: int = 0
 
     @property
     def kind(self) -> str:
@@ -160,8 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
     lock: threading.Lock
 
     def handle_any(self) -> None:
-        asked = Asked(self.command, self.path, self.headers.get("Range"))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        copied = self.headers.get("x-amz-copy-source-range")
+        asked = Asked(self.command, self.path, self.headers.get("Range"), copied, len(body))
         with self.lock:
             self.between.asked.append(asked)
             self.between.received += len(body)

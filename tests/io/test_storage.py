@@ -329,6 +329,14 @@ class TestUploads:
             sink.write(bytes(3 * PART))
         assert uploads_of(place) == []
 
+    def test_a_server_that_takes_no_part_so_small(self, url: str, objects: ObjectServer) -> None:
+        place = f"{url}-new"
+        objects.between.fault = failing(MANY, (400, "EntityTooSmall"), "uploadId", "POST")
+        with pytest.raises(NotShards, match=r"x-new: cannot be written \(EntityTooSmall\)"), upload(place) as sink:
+            sink.write(bytes(2 * PART))
+        assert single.head(place) is None
+        assert uploads_of(place) == []
+
     def test_one_whose_end_was_done_and_not_answered(self, url: str, objects: ObjectServer) -> None:
         """Asked for again, some stores know nothing of the upload any more."""
         lost = failing(1, "lost", "uploadId", "POST")

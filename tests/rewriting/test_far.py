@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from shards.errors import Misuse, ShardError, ShardsChanged
 from shards.indexing import far_index
 from shards.indexing.index import Index
 from shards.io.storage.objects import delete, list_objects, put, read_all
-from shards.io.storage.uploads import unended_uploads
+from shards.io.storage.uploads import MIN_PART, unended_uploads
 from shards.rewriting.clean import Leftovers
 from shards.rewriting.marker import IN_PROGRESS, MARKER
 from shards.tar.far_headers import WORTH_SKIPPING
@@ -396,6 +397,9 @@ class TestServerCopies:
         objects.between.forget()
         shards.rewrite(index, manifest, f"{url}/out", shard_size=60_000_000)
         n_bytes = objects.between.sent + objects.between.received
+        sizes = parts_of(objects, "/out/000000.tar")
+        assert len(sizes) > 3
+        assert min(sizes[:-1]) >= MIN_PART, "S3 takes no smaller one but the last; this server would"
         shards.rewrite(large, manifest, tmp_path / "out", shard_size=60_000_000)
         mine, theirs = there(f"{url}/out"), here(tmp_path / "out")
         assert {name for name in mine if mine[name] != theirs.get(name)} == {MARKER}
@@ -457,8 +461,18 @@ class TestForecast:
         assert (local.reads, local.writes, local.bytes_copied) == (0, 0, 0)
 
 
+def parts_of(objects: ObjectServer, name: str) -> list[int]:
+    """Bytes of the parts of an upload, those that were copied included, in their order."""
+    sizes = {}
+    for one in objects.between.asked:
+        number = re.search(r"partNumber=(\d+)", one.path)
+        if number and name in one.path:
+            sizes[int(number[1])] = one.size or size_of(one)
+    return [sizes[number] for number in sorted(sizes)]
+
+
 def size_of(asked: Asked) -> int:
-    first, last = (asked.range or "").removeprefix("bytes=").split("-")
+    first, last = (asked.copied or asked.range or "").removeprefix("bytes=").split("-")
     return int(last) - int(first) + 1
 
 
