@@ -20,10 +20,9 @@ from typing import Any
 from curate import ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Seconds after which somebody who waits for a step to end is told so.
+#: Seconds after which somebody who waits for a step to end is told so; until then one of several ranks may hear the
+#: same thing by two ways.
 PATIENCE_S = 1.0
-#: Seconds within which one of several ranks may be told the same thing by two ways.
-ECHO_S = 0.5
 
 
 @dataclass
@@ -79,7 +78,7 @@ def postponed(tell: Callable[[], None]) -> Iterator[Stop]:
 
     def hear(number: int, frame: FrameType | None) -> None:
         if stop.number:
-            if ranks.world() == 1 or time.monotonic() - stop.came > ECHO_S:
+            if ranks.world() == 1 or time.monotonic() - stop.came > PATIENCE_S:
                 stop.obey()
             return
         stop.number, stop.came, stop.waiting = number, time.monotonic(), threading.Timer(PATIENCE_S, tell)

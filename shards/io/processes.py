@@ -69,7 +69,7 @@ def starting_workers(*, fresh: bool = False, option: str = "--workers") -> Itera
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         if fresh:
-            resource_tracker.ensure_running()
+            _start_helper()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     except (OSError, ImportError, NotImplementedError) as error:
@@ -78,6 +78,21 @@ def starting_workers(*, fresh: bool = False, option: str = "--workers") -> Itera
         raise ShardError(f"worker processes cannot be started ({why})", todo=todo) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_helper() -> None:
+    """Start Python's helper, which removes what killed processes leave, and have it say nothing of that: the error that
+    the user sees tells of the kill."""
+    before = os.environ.get("PYTHONWARNINGS")
+    silent = "ignore:resource_tracker:UserWarning"
+    os.environ["PYTHONWARNINGS"] = silent if before is None else f"{before},{silent}"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextmanager

@@ -412,3 +412,18 @@ def stopped() -> str:
     from curate.cli import STOPPED
 
     return STOPPED
+
+
+KILLED = """
+import multiprocessing, os, signal
+from shards.io.processes import starting_workers
+with starting_workers(fresh=True):
+    lock = multiprocessing.get_context("spawn").Lock()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_pythons_helper_says_nothing_of_what_a_kill_leaves():
+    """It would stand below the one line that tells of the kill."""
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
