@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curate import api
 from curate.cli import curate as command
 from curate.config.defaults import applicable
+from curate.config.schema import read_options
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -135,4 +135,4 @@ def small(call: Callable[..., Any], **more: Any) -> Callable[..., Any]:
 def _said_by_file(given: dict[str, Any]) -> set[str]:
     """The options that are given, by a file, too."""
     config = given.get("config")
-    return set(given) | (set(api.read_options(Path(config))) if config else set())
+    return set(given) | (set(read_options(Path(config))) if config else set())

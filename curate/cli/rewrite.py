@@ -28,9 +28,18 @@ if TYPE_CHECKING:
     from shards import Forecast
 
 
+class _Price(click.FloatRange):
+    """A range, in which nan does not lie."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """'0.01' -> 0.01."""
+        found = super().convert(value, param, context)
+        return self.fail(f"{value} is no number", param, context) if found != found else found
+
+
 def _price(name: str, default: float, of: str) -> Callable[[Command], Command]:
     """--price-NAME; the defaults are those of S3's standard class, in US dollars."""
-    kind = click.FloatRange(min=0)
+    kind = _Price(0, 1e6)
     return click.option(f"--price-{name}", type=kind, default=default, show_default=True, help=f"Of {of}.")
 
 

@@ -128,6 +128,8 @@ def _spawned(work: Callable[[], T | None], machine: MachineConfig) -> T | None:
             with _signals_wait():
                 for number in range(machine.devices):
                     members.append(_start(work, machine, f"file://{place}/ranks", number))
+            for number in heard[:1]:  # while there was nobody to pass it to
+                _pass_on(members, number)
             ended = _await(members)
         finally:
             for member in members:
@@ -203,12 +205,18 @@ def _await(members: list[_Member]) -> list[_Member]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A block in which Ctrl-C and SIGTERM wait, as there is no rank yet to pass them to."""
+    """A block in which Ctrl-C and SIGTERM wait, as there is no rank yet to pass them to; and the ranks that start in it
+    are born so. Where another thread of this process takes one, it is heard at once."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _pass_on(members: list[_Member], number: int) -> None:
+    if members and members[0].process.pid is not None and members[0].process.is_alive():
+        os.kill(members[0].process.pid, number)
 
 
 @contextmanager
@@ -218,8 +226,7 @@ def _passing_signals(members: list[_Member]) -> Iterator[list[int]]:
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         heard.append(number)
-        if members and members[0].process.pid is not None and members[0].process.is_alive():
-            os.kill(members[0].process.pid, number)
+        _pass_on(members, number)
 
     if threading.current_thread() is not threading.main_thread():
         yield heard

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shards.io import parallel
+from shards.io.engines import local
 
 
 class Clock:
@@ -47,7 +47,7 @@ def test_nobody_is_idle_while_another_has_two(n_processes: int, n_items: int) ->
     """Of few equal tasks the last ones were all with the others: eight shards took five turns of two, not four."""
     clock = Clock(n_processes - 1)
     pool: Any = clock
-    found = list(parallel._together(pool, clock.here, iter(range(n_items)), n_processes, n_items))
+    found = list(local._together(pool, clock.here, iter(range(n_items)), n_processes, n_items))
     assert found == [2 * item for item in range(n_items)]
     assert clock.now == -(-n_items // n_processes)
 
@@ -57,4 +57,4 @@ def test_a_wrong_count_loses_no_item() -> None:
     for told in (0, 1, 5, 100):
         clock = Clock(2)
         pool: Any = clock
-        assert list(parallel._together(pool, clock.here, iter(range(10)), 3, told)) == list(range(0, 20, 2))
+        assert list(local._together(pool, clock.here, iter(range(10)), 3, told)) == list(range(0, 20, 2))

@@ -175,7 +175,9 @@ def test_a_machine_that_is_lost_costs_only_its_tasks():
         check=False,
         timeout=300,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "39\n", "")
+    # Another cluster of this machine, another test's, is Ray's to speak of at the start; of what is lost it is silent.
+    told = [line for line in done.stderr.splitlines() if "Overwriting previous Ray address" not in line]
+    assert (done.returncode, done.stdout, told) == (0, "39\n", [])
 
 
 class TestAskedFor:

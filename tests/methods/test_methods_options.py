@@ -11,7 +11,7 @@ import toyset
 
 from curate.api import configured
 from curate.config.defaults import applicable, inapplicable, paper, resolve
-from curate.config.schema import PAPER, from_options, to_options
+from curate.config.schema import PAPER, PAPER_PIXELS, from_options, to_options
 from curate.errors import CurateError, Misuse, RunMismatch
 from curate.methods import METHODS
 from curate.runs.prepare import prepare
@@ -133,7 +133,7 @@ def test_paper_mode_fits_every_method(name):
         assert (config.belief.eta, config.belief.eta_scale, config.prune.lam) == (0.1, "recent", 0.0)
     asked = {"method": name, **NEEDED.get(name, {})}
     assert configured("s", "t", None, True, asked, Path("run")) == from_options(
-        {"store": "s", "target": "t", **asked, **paper(name)}
+        {"store": "s", "target": "t", **asked, **paper(name), **PAPER_PIXELS}
     )
 
 

@@ -72,7 +72,7 @@ def test_a_signal_before_there_is_a_rank_is_passed_on_later(monkeypatch):
 
     monkeypatch.setattr(signal, "getsignal", lambda number: signal.default_int_handler)
     with launch._passing_signals(members := []) as heard, launch._signals_wait():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         assert heard == []
         members.append(launch._Member(0, Process(), None))
         monkeypatch.setattr(os, "kill", lambda pid, number: told.append((pid, number)))

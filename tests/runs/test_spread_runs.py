@@ -21,6 +21,7 @@ import toyset
 
 import curate
 from curate import api, ranks
+from curate.api.runs import configured
 from curate.config.schema import from_options
 from curate.errors import Misuse
 from curate.progress import NullProgress
@@ -76,8 +77,8 @@ def go(data, out, devices, **changes):
     """A run on so many ranks, which are forked here; returns it, opened."""
     base = changes if "pretext" in changes else OPTIONS | changes
     given = {name: value for name, value in base.items() if name in KNOWN.get(base.get("method"), base)}
-    inputs = {"store": str(data / "store"), "target": str(data / "target"), "devices": devices}
-    config = from_options(inputs | given)
+    # As the command takes it, with what is usual where nothing is said.
+    config = configured(data / "store", data / "target", None, False, given | {"devices": devices}, None)
     work = partial(launch._lead_or_follow, partial(run, config, out), config.machine, out, None)
     if devices == 1:
         work()
@@ -226,8 +227,8 @@ def test_a_rank_that_is_killed_ends_the_job(data, four, tmp_path, which):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_ends_all_ranks(data, tmp_path, number):
     out = tmp_path / "run"
-    process = start(sys.executable, "-m", "curate", "run", *command(data, out, checkpoint_every="10min", epochs=400))
-    wait_for(lambda: (out / "metrics.jsonl").exists() and len(children(process)) == 4)
+    process = start(sys.executable, "-m", "curate", "run", *command(data, out, epochs=400))
+    wait_for(lambda: checkpoint.midway_in(out) and len(children(process)) == 4)  # in the midst of an epoch
     ranks = children(process)
     process.send_signal(number)
     _, told = process.communicate(timeout=60)

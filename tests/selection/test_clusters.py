@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curate.errors import Misuse
 from curate.selection import clusters as module
 from curate.selection.clusters import clusters
 
@@ -45,9 +44,3 @@ def test_centres_of_a_sample_serve_all(monkeypatch):
     values, group = blobs()
     found = clusters(values, 4, 0)
     assert sorted(len(set(group[found == number])) for number in range(4)) == [1, 1, 1, 1]
-
-
-def test_more_clusters_than_images_are_refused():
-    """With the number of images."""
-    with pytest.raises(Misuse, match="--share clusters:401: only 400 images have features"):
-        clusters(blobs()[0], N + 1, 0)
