@@ -30,7 +30,7 @@ from curate import console, ranks
 from curate.config.schema import MachineConfig
 from curate.errors import Error, LostRank, Misuse, is_want_of_memory
 from curate.progress import Progress
-from curate.runs import torchrun
+from curate.runs import heartbeat, torchrun
 from curate.runs.follow import follow
 from curate.runs.stopping import SIGNALS, Stop
 from curate.runs.threads import computing
@@ -64,7 +64,7 @@ def on_ranks(
         return _lead_or_follow(work, machine, out, progress)
     if (place := torchrun.place()) is None:
         return _spawned(partial(_lead_or_follow, work, machine, out, progress), machine)
-    with _joined(machine.device, "env://", *place):
+    with _joined(machine.device, "env://", *place), heartbeat.kept(*place[:2]):
         return _lead_or_follow(work, machine, out, progress)
 
 

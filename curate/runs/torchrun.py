@@ -18,6 +18,11 @@ def place() -> tuple[int, int, int] | None:
     return number, count, local
 
 
+def meeting_point() -> tuple[str, int]:
+    """Address and port of the store where the processes that `place` counts meet."""
+    return os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
 def asked(config: RunConfig) -> RunConfig:
     """``config`` with as many ``devices`` as torchrun has started processes, where it has."""
     found = place()

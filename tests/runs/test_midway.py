@@ -311,10 +311,10 @@ def killed(data, out, wait_s, workers):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_again_and_again(data, wholes, tmp_path, workers):
-    """SIGKILL at random moments; KILLS=30 asks for so many, whatever it takes."""
+    """SIGKILL at random moments, until one has met an epoch half-way; KILLS=30 asks for so many, whatever it takes."""
     wanted, moments = int(os.environ.get("KILLS", "3")), random.Random(workers)
     kills, midst, number = 0, 0, 0
-    while kills < wanted:
+    while kills < wanted or (not midst and kills < wanted + 50):
         out, number, longer = tmp_path / f"run-{number}", number + 1, 1.0
         while killed(data, out, moments.uniform(0.05, 0.6 + 0.6 * (workers > 0)) * longer, workers):
             kills, midst = kills + 1, midst + any(map(midway._counts, checkpoint.midway_in(out).values()))

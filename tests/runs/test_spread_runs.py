@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -239,12 +240,47 @@ def test_a_signal_saves_and_ends_all_ranks(data, tmp_path, number):
     wait_for(lambda: not any(Path(f"/proc/{each}").exists() for each in ranks), 5)
 
 
+#: The command, whose ranks look for one another oftener.
+IMPATIENT = "from curate import cli; from curate.runs import heartbeat; heartbeat.EVERY_S = 0.5; cli.main()"
+
+
+def torchrun(count, words, *python):
+    words = [word for pair in zip(words[::2], words[1::2]) if pair[0] != "--devices" for word in pair]
+    runner = ["-m", "torch.distributed.run", "--nproc-per-node", str(count), "--standalone", "--no-python"]
+    return start(sys.executable, *runner, sys.executable, *python, "run", *words)
+
+
+@in_proc
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGKILL, "another process of this job has ended"),
+        (signal.SIGSTOP, "nothing has been heard of rank 1 of 2 for 4 s"),  # as of a machine that is gone
+    ],
+)
+def test_a_rank_of_torchruns_that_is_lost_ends_the_job(data, tmp_path, number, line):
+    out = tmp_path / "run"
+    process = torchrun(2, command(data, out, epochs=400), "-c", IMPATIENT)
+    wait_for(lambda: checkpoint.midway_in(out))
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ranks = [each for each in listed if b"RANK=1\0" in Path(f"/proc/{each}/environ").read_bytes()]
+    os.kill(int(ranks[0]), number)
+    lost = time.monotonic()
+    wait_for(lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()) < len(listed))
+    with suppress(ProcessLookupError):
+        os.kill(int(ranks[0]), signal.SIGKILL)  # torchrun waits 30 s for one that does not hear
+    _, told = process.communicate(timeout=60)
+    assert time.monotonic() - lost < 60
+    assert process.returncode == 1
+    lines = [each for each in told.splitlines() if each.startswith("Error")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"Error: {line}; the same command goes on")
+
+
 def test_torchrun_starts_it_too(data, tmp_path, four):
     """Its processes are told of one another in the environment; the first alone prints."""
     words = command(data, tmp_path / "run", checkpoint_every="never")
-    words = [word for pair in zip(words[::2], words[1::2]) if pair[0] != "--devices" for word in pair]
-    runner = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--standalone", "--no-python"]
-    process = start(*runner, sys.executable, "-m", "curate", "run", *words)
+    process = torchrun(4, words, "-m", "curate")
     said, told = process.communicate(timeout=240)
     assert process.returncode == 0, told
     assert said.count("kept ") == 1
