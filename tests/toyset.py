@@ -9,7 +9,11 @@ import dataclasses
 import functools
 import io
 import json
-from collections.abc import Mapping
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +132,26 @@ def partition(out: Path, epoch: int, *columns: str) -> list[tuple[Any, ...]]:
 def manifest(out: Path, epoch: int) -> list[int]:
     """The rows in an epoch's manifest."""
     return [row for (row,) in rows_of(out / "manifests" / f"epoch={epoch:04d}.parquet", "row")]
+
+
+def killed(work: Callable[[], object], wait_s: float) -> bool:
+    """Whether ``work()`` in a process of its own was killed after ``wait_s`` seconds, before it came to its end.
+
+    Forked, because what is to be hit is the run and not the import of torch.
+    """
+    if (process := os.fork()) == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        timer = threading.Timer(wait_s, os.kill, (os.getpid(), signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+        code = 70
+        with suppress(BaseException):
+            work()
+            code = 0
+        os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert ended in (0, -signal.SIGKILL)
+    return bool(ended)
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:

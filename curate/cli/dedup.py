@@ -79,9 +79,12 @@ def dedup(store: str, out: Path | str, part: str | None, as_json: bool, **option
       curate dedup store --part 3/16 --out copies         hashes only
     """
     from curate import api
+    from curate.errors import Misuse
     from curate.progress import Bar
 
     if part is not None:
+        if options["level"] == "semantic":
+            raise Misuse("--part: hashes, which --level semantic has no use for; give `curate features --part`")
         given = {name: options[name] for name in ("index", "workers")}
         hashed = api.hash_part(store, part, out=out, progress=Bar("dedup"), **given)
         print_result(hashed, as_json, f"part {hashed.part}: {hashed.images:,} images hashed\nhashes: {hashed.folder}")

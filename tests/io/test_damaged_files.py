@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import toyset
 from ledger_files import read_files
-from mutations import damaged, odd_values
+from mutations import FUZZ, damaged, odd_values
 
 from curate.config.schema import from_options, read_options
 from curate.evaluation import output_dir, search
@@ -237,7 +237,7 @@ def test_damaged_parquet_files(scene: Path, name: str) -> None:
 @pytest.mark.parametrize("name", PARQUET)
 def test_many_damaged_parquet_files(scene: Path, name: str) -> None:
     reader = parquet_readers(scene)[name]
-    tried(reader, some(reader.path.read_bytes(), 2, 100_000 // len(PARQUET) + 1))
+    tried(reader, some(reader.path.read_bytes(), 2, FUZZ // len(PARQUET) + 1))
 
 
 @pytest.mark.parametrize("name", [name for name in PARQUET if name not in ("digits", "open_index", "export")])

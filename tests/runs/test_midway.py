@@ -6,8 +6,8 @@ import os
 import random
 import shutil
 import signal
-import threading
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import toyset
@@ -288,26 +288,6 @@ def test_from_a_prior_whose_shards_were_rewritten(data, tmp_path):
     assert toyset.same_run(tmp_path / "one") == toyset.same_run(tmp_path / "two")
 
 
-def killed(data, out, wait_s, workers):
-    """Whether a run in a process of its own was killed after ``wait_s`` seconds, before it came to its end.
-
-    Forked, because what is to be hit is the run and not the import of torch.
-    """
-    if (process := os.fork()) == 0:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        timer = threading.Timer(wait_s, os.kill, (os.getpid(), signal.SIGKILL))
-        timer.daemon = True
-        timer.start()
-        code = 70
-        with suppress(BaseException):
-            go(data, out, workers=workers, checkpoint_every=2)
-            code = 0
-        os._exit(code)
-    ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert ended in (0, -signal.SIGKILL)
-    return bool(ended)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_again_and_again(data, wholes, tmp_path, workers):
@@ -316,7 +296,8 @@ def test_killed_again_and_again(data, wholes, tmp_path, workers):
     kills, midst, number = 0, 0, 0
     while kills < wanted or (not midst and kills < wanted + 50):
         out, number, longer = tmp_path / f"run-{number}", number + 1, 1.0
-        while killed(data, out, moments.uniform(0.05, 0.6 + 0.6 * (workers > 0)) * longer, workers):
+        run = partial(go, data, out, workers=workers, checkpoint_every=2)
+        while toyset.killed(run, moments.uniform(0.05, 0.6 + 0.6 * (workers > 0)) * longer):
             kills, midst = kills + 1, midst + any(map(midway._counts, checkpoint.midway_in(out).values()))
             longer *= 1.1  # a busy machine gets somewhere, too
         assert toyset.same_run(out) == wholes["bdw"], (workers, number)

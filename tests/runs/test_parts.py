@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import toyset
+from click.testing import CliRunner
 
 import curate
 import shards
+from curate.cli import curate as command
 from shards.errors import Misuse
 
 
@@ -81,3 +83,9 @@ class TestHashes:
         found = curate.dedup(store, out=tmp_path / "copies", workers=1)
         assert found.images == 96
         assert files(tmp_path / "copies").items() >= made.items()
+
+    def test_the_semantic_level_has_no_hashes(self, store, tmp_path):
+        words = ["dedup", str(store), "--level", "semantic", "--part", "1/2", "--out", str(tmp_path / "out")]
+        with pytest.raises(Misuse, match="give `curate features --part`"):
+            CliRunner().invoke(command, words, catch_exceptions=False)
+        assert not (tmp_path / "out").exists()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -236,36 +234,12 @@ def test_a_disk_that_is_too_small_costs_no_epoch(monkeypatch, data, whole, tmp_p
     }
 
 
-#: Runs in a process of its own and ends itself by SIGKILL after some seconds, wherever it is then.
-KILLED = """
-import os, signal, sys, threading
-from pathlib import Path
-place = Path(sys.argv[1])
-sys.path[:0] = [str(place), str(place.parent)]
-import test_run_resume as here
-data, out, wait_s = Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
-# Loaded before the clock starts: what is to be hit is the run.
-import curate.runs.run, webdataset
-timer = threading.Timer(wait_s, os.kill, (os.getpid(), signal.SIGKILL))
-timer.daemon = True
-timer.start()
-here.go(data, out)
-"""
-
-
-def killed_after(data, out, wait_s):
-    """The exit code of a run in a process that is killed after ``wait_s`` seconds."""
-    place = str(Path(__file__).parent)
-    command = [sys.executable, "-c", KILLED, place, str(data), str(out), str(wait_s)]
-    return subprocess.run(command, check=False, capture_output=True).returncode
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_by_the_system(data, whole, tmp_path, seed):
     """SIGKILL at four random moments, then left to finish: no temporary name is left, and the tree is the same."""
     out, moments = tmp_path / "run", random.Random(seed)
     for _ in range(4):
-        assert killed_after(data, out, moments.uniform(0.1, 2.0)) in (-9, 0)
-    assert killed_after(data, out, 600) == 0
+        toyset.killed(partial(go, data, out), moments.uniform(0.05, 0.6))
+    assert not toyset.killed(partial(go, data, out), 600)
     assert toyset.same_run(out) == whole
