@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from curate.errors import CurateError
+from shards.errors import without_secrets
 
 LOGGER = logging.getLogger("curate.console")
 #: The level of a line of progress: below a note, above a detail.
@@ -123,4 +124,4 @@ def detail(text: str) -> None:
 def _in_urls(text: str) -> str:
     from shards.io.mirror.copy import in_urls  # not for `--help`, which says nothing of it
 
-    return in_urls(text)
+    return without_secrets(in_urls(text))

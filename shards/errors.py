@@ -5,6 +5,21 @@
 
 from __future__ import annotations
 
+import re
+
+_SCHEME = r"\b[A-Za-z][A-Za-z0-9+.-]*://"
+_USER = re.compile(rf"({_SCHEME})[^/\s@\"']*@")
+_QUERY = re.compile(rf"({_SCHEME}[^\s?\"']*)\?[^\s\"')>]*=[^\s\"')>]*?(?=[:,;]?(?:[\s\"')>]|$))")
+
+
+def without_secrets(text: str) -> str:
+    """A text for people: of a URL in it neither user nor query, where a password, a signature or a token may stand.
+
+    >>> without_secrets("https://me:secret@host/0.tar?X-Amz-Signature=abc: no such file")
+    'https://host/0.tar: no such file'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text)) if "://" in text else text
+
 
 class Error(Exception):
     """The work could not be done.
@@ -28,7 +43,7 @@ class Error(Exception):
     ) -> None:
         self.problem, self.shard, self.key, self.offset = problem, shard, key, offset
         self.expected, self.found, self.todo = expected, found, todo
-        super().__init__(self._line())
+        super().__init__(without_secrets(self._line()))
 
     def _line(self) -> str:
         place = [self.shard, self.key, None if self.offset is None else f"byte {self.offset}"]

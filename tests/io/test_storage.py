@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from object_server import Asked, ObjectServer, failing
 
-from shards.errors import Misuse, NoSuchObject, NotShards, ShardError, ShardsChanged
+from curate import console
+from shards.errors import Misuse, NoSuchObject, NotShards, ShardError, ShardsChanged, without_secrets
 from shards.io import remote
 from shards.io.storage import clients, ranges, s3_client, uploads
 from shards.io.storage import objects as single
@@ -145,6 +146,17 @@ class TestObjects:
     def test_no_url_in_a_message_has_a_password(self) -> None:
         said = clients.reason(ValueError("error at http://me:secret@x:9/b/k?X-Amz-Signature=secret&y=1 (once)"))
         assert said == "error at http://x:9/b/k (once)"
+        for todo in (None, "look at s3://me:secret@b/k?token=secret, then go on"):
+            place = "https://me:secret@x:9/b/{0..9}.tar?X-Amz-Signature=secret:1&y=secret"
+            error = ShardError("gone", shard=place, offset=7, todo=todo)
+            assert "secret" not in str(error)
+            assert str(error).startswith("https://x:9/b/{0..9}.tar, byte 7: gone")
+        assert without_secrets("what? a=b at me@host") == "what? a=b at me@host"
+
+    def test_a_note_has_no_password_either(self, capsys: pytest.CaptureFixture[str]) -> None:
+        console.set_up()
+        console.note("reads http://me:secret@x/0.tar?sig=secret, once")
+        assert "reads http://x/0.tar, once" in capsys.readouterr().err
 
     def test_both_clients_of_s3_have_the_same_settings(
         self, objects: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch

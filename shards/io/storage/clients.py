@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from shards.errors import Misuse, NoSuchObject, ShardError, ShardsChanged, StoreFailed
+from shards.errors import Misuse, NoSuchObject, ShardError, ShardsChanged, StoreFailed, without_secrets
 
 #: Schemes of object stores, and the prefix that options for one service alone have.
 SCHEMES = {"s3": "aws_", "s3a": "aws_", "gs": "google_", "gcs": "google_", "az": "azure_", "abfs": "azure_"}
@@ -174,12 +174,8 @@ def changed(url: str, offset: int | None = None) -> ShardsChanged:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in a few words: the status and code that a server gave, else the beginning of the text.
-
-    Of a URL in it neither user nor query is told, where a password, a signature or a token may stand.
-    """
-    text = " ".join(str(error).partition("Debug source")[0].split())
-    text = re.sub(r"(://)[^/\s@]*@|\?[^\s\"')>]*=[^\s\"')>]*", r"\1", text)
+    """What went wrong, in a few words: the status and code that a server gave, else the beginning of the text."""
+    text = without_secrets(" ".join(str(error).partition("Debug source")[0].split()))
     status = re.search(r"status code: (\d{3}(?: [A-Z][A-Za-z ]+)?)", text)
     code = re.search(r"<Code>(\w+)</Code>|An error occurred \((\w+)\)", text)
     told = [(found[1] or found[found.lastindex or 1]).strip() for found in (status, code) if found]
