@@ -175,7 +175,7 @@ def join_index(
 
     Raises:
         ShardError: a part is missing, damaged, of other shards, or made with other options.
-        ShardsChanged: a shard is gone or has another size than when its part was made.
+        ShardsChanged: a shard is gone or has another size, or as an object another ETag, than when its part was made.
         Misuse, NotShards: as `index`.
 
     >>> join_index("store")[1].samples        # doctest: +SKIP

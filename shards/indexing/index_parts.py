@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from shards.errors import ShardError, ShardsChanged
 from shards.faults import Fault
+from shards.indexing.drift import check_unchanged
 from shards.indexing.index import Index, Report, Scans, joined, rows_of
 from shards.indexing.scan import Scan, Shard, scan_shard
 from shards.indexing.schema import ROW
@@ -32,6 +33,7 @@ from shards.io.parallel import map_shards
 from shards.io.part import Part
 from shards.io.shard_set import ShardSet, locate
 from shards.io.spilled import spilled
+from shards.io.storage.clients import is_object
 
 VERSION = 1
 _FOOTER = b"curate.index.part"
@@ -102,14 +104,17 @@ def join_parts(shard_set: ShardSet, folder: Path, *, skip_bad: bool = False) -> 
 
     Raises:
         ShardError: a part is missing, damaged, of other shards or otherwise made.
-        ShardsChanged: a shard is gone or has another size than when its part was made.
+        ShardsChanged: a shard is gone or has another size, or as an object another ETag, than when its part was made.
         NotShards: as `shards.indexing.index.build`.
     """
     parts = _all_parts(folder)
     footers = [_footer(folder, part, shard_set) for part in parts]
     _refuse_unlike(folder, parts, footers)
     scans: Scans = []
-    return joined(shard_set, _rows(shard_set, folder, parts, footers, scans), scans, skip_bad=skip_bad)
+    found = joined(shard_set, _rows(shard_set, folder, parts, footers, scans), scans, skip_bad=skip_bad)
+    if is_object(shard_set.root):
+        check_unchanged(found[0])
+    return found
 
 
 def remove_parts(folder: Path) -> None:

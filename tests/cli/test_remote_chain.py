@@ -19,7 +19,8 @@ import pytest
 import toyset
 from object_server import ObjectServer
 
-from curate import cli
+import shards
+from curate import cli, open_run, subset
 
 FAST = {**toyset.FAST, "epochs": 2}
 PLAIN = {name: FAST[name] for name in ("size", "crop", "hidden", "batch", "device", "workers", "epochs", "pretext")}
@@ -110,6 +111,19 @@ def test_the_chain_with_every_path_a_url(
         assert near.keys() == far.keys(), folder
         assert [name for name in near if near[name] != far[name]] == [], folder
     assert (here / "kept.parquet").read_bytes() == (there / "kept.parquet").read_bytes()
+    near, far = (samples_of(f"{place}/store/", f"{place}/run") for place in (here, f"{bucket}/chain"))
+    assert len(near) == 2 * 48
+    assert near == far
+
+
+def samples_of(store: str, run: str) -> list[tuple[str, bytes]]:
+    """Key and image of a subset's samples, of two epochs in their order."""
+    whole = subset(shards.open_index(store), open_run(run), seed=1)
+    found = []
+    for epoch in range(2):
+        whole.set_epoch(epoch)
+        found += [(sample["__key__"], sample["png"]) for sample in whole]
+    return found
 
 
 def start(words: list[str], copies: Path) -> subprocess.Popen[bytes]:

@@ -117,6 +117,18 @@ class TestIndex:
         with pytest.raises(ShardsChanged, match=r"/2\.tar: changed since it was indexed; index the shards again"):
             list(shards.samples(index))
 
+    def test_parts_of_it_are_of_the_objects_that_are_there_when_they_are_joined(self, far: str, tmp_path: Path) -> None:
+        whole, place = shards.index(f"{far}/")[0], tmp_path / "index.parquet"
+        for number in (2, 1):
+            shards.index_part(f"{far}/", f"{number}/2", place)
+        data = bytearray(read_all(f"{far}/2.tar", MANY))
+        put(f"{far}/2.tar", bytes([*data[:700], data[700] ^ 1, *data[701:]]))
+        with pytest.raises(ShardsChanged, match=r"^2\.tar: ETag changed"):
+            shards.join_index(f"{far}/", place)
+        assert not place.exists()
+        put(f"{far}/2.tar", bytes(data))
+        assert shards.join_index(f"{far}/", place)[0].fingerprint == whole.fingerprint
+
     def test_of_one_that_is_replaced_only_the_footer_is_read(self, objects: ObjectServer, tmp_path: Path) -> None:
         table = pa.table({"x": np.random.default_rng(0).random(100_000)}, metadata={"curate.index": "{}"})
         pq.write_table(table, tmp_path / "index.parquet")
