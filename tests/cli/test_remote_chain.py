@@ -150,7 +150,8 @@ def test_killed_at_any_moment_and_given_again(far_run: tuple[str, list[str]], tm
     """The same objects as of a run that was not killed, on the same machine or, its claim being stale, on another."""
     place, command = far_run
     begun = time.monotonic()
-    assert start([*command, "--out", f"{place}/whole"], tmp_path / "copies").wait() == 0
+    with start([*command, "--out", f"{place}/whole"], tmp_path / "copies") as process:
+        assert process.wait() == 0
     seconds, whole = time.monotonic() - begun, compared(fetched(f"{place}/whole", tmp_path / "whole"))
     moments = random.Random(5)
     for number in range(KILLS):
