@@ -9,16 +9,16 @@ import re
 
 _SCHEME = r"\b[A-Za-z][A-Za-z0-9+.-]*://"
 _USER = re.compile(rf"({_SCHEME})[^/\s@\"']*@")
-_QUERY = re.compile(rf"({_SCHEME}[^\s?\"']*)\?[^\s\"')>]*=[^\s\"')>]*?(?=[:,;]?(?:[\s\"')>]|$))")
+_QUERY = re.compile(rf"({_SCHEME}[^\s?\"']*|\.(?:tar|tgz|gz))\?[^\s\"')<>]*=[^\s\"')<>]*?(?=[:,;]?(?:[\s\"')<>]|$))")
 
 
 def without_secrets(text: str) -> str:
-    """A text for people: of a URL in it neither user nor query, where a password, a signature or a token may stand.
+    """A text for people: of a URL or shard in it neither user nor query, where a password or a signature may stand.
 
     >>> without_secrets("https://me:secret@host/0.tar?X-Amz-Signature=abc: no such file")
     'https://host/0.tar: no such file'
     """
-    return _QUERY.sub(r"\1", _USER.sub(r"\1", text)) if "://" in text else text
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
 
 
 class Error(Exception):
@@ -69,7 +69,7 @@ class NoSuchObject(NotShards):
 
 
 class StoreFailed(NotShards):
-    """An object store refuses, breaks off, or is out of reach, which says nothing of the object."""
+    """An object store or a server refuses, breaks off, or is out of reach, which says nothing of what lies there."""
 
 
 class ShardsChanged(ShardError):

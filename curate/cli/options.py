@@ -67,7 +67,10 @@ class Place(click.Path):
 
     def __init__(self, **kinds: bool) -> None:
         super().__init__(path_type=Path, **kinds)
-        self.name = "path|url"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """What `--help` says of it; in messages it is a path."""
+        return "PATH|URL"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """A `Path`, or the URL as it is."""

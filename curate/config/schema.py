@@ -359,18 +359,11 @@ def from_options(options: dict[str, Any]) -> RunConfig:
     Raises:
         Misuse: an unknown name, and the known ones; or a value of the wrong type.
     """
-    places = {f.name: group for group, kind in GROUPS.items() for f in fields(kind)}
-    top = {f.name for f in fields(RunConfig)} - set(GROUPS)
+    places = _places()
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     rest: dict[str, Any] = {}
     for name, value in options.items():
-        if name in places:
-            groups[places[name]][name] = _typed(name, value, GROUPS[places[name]])
-        elif name in top:
-            rest[name] = _typed(name, value, RunConfig)
-        else:
-            known = sorted(places | dict.fromkeys(top))
-            raise Misuse(f"{name}: not an option of a run{nearest(name, known)}; known: {', '.join(known)}")
+        (groups[places[name]] if name in places else rest)[name] = _checked(name, value)
     method = rest.get("method", "bdw")
     targetless = method in ALL_METHODS and not method_spec(method).needs_target
     for name in ("store",) if targetless else ("store", "target"):
@@ -440,6 +433,11 @@ def read_options(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
     found = _flat(path, found)
+    for name, value in found.items():
+        try:
+            _checked(name, value)
+        except Misuse as error:
+            raise Misuse(f"{path}: {error}") from error
     if "allow_pipe" in found:
         raise Misuse(f"{path}: allow_pipe is no business of a file; give --allow-pipe on the command line")
     return found
@@ -456,6 +454,27 @@ def _flat(path: Path, tables: dict[str, Any]) -> dict[str, Any]:
                 raise Misuse(f"{path}: {field_name} is {flat[field_name]!r} and {value!r}; leave one of the two out")
             flat[field_name] = value
     return flat
+
+
+def _places() -> dict[str, str]:
+    """The group of every option that is in one."""
+    return {f.name: group for group, kind in GROUPS.items() for f in fields(kind)}
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value of an option as its field holds it.
+
+    Raises:
+        Misuse: there is no such option, or its values are of another type.
+    """
+    places = _places()
+    if name in places:
+        return _typed(name, value, GROUPS[places[name]])
+    top = {f.name for f in fields(RunConfig)} - set(GROUPS)
+    if name in top:
+        return _typed(name, value, RunConfig)
+    known = sorted(places | dict.fromkeys(top))
+    raise Misuse(f"{name}: not an option of a run{nearest(name, known) or '; known: ' + ', '.join(known)}")
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:

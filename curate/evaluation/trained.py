@@ -17,6 +17,12 @@ from curate.models.networks import TappedNetwork, network_of
 from curate.runs import checkpoint, provenance
 from curate.runs.prepare import pick_device
 
+#: What a target without labels is told.
+NEEDS_LABELS = (
+    "evaluation needs a labelled target, as `curate pack imagefolder FOLDER --target --out DIR` makes of images in "
+    "folders by class"
+)
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -82,7 +88,7 @@ def open_trained(run: Path, name: str, target: TargetIndex, device: str) -> Trai
         if found.words:
             raise CurateError(f"{name}/{found.words}")
         if found.labels is None:
-            raise CurateError(f"{name}/{split}: no labels (.cls members); evaluation needs a labelled target")
+            raise CurateError(f"{name}/{split}: no labels (.cls members); {NEEDS_LABELS}")
         labels[split] = found.labels
     known = torch.unique(torch.cat(list(labels.values())))
     return Trained(

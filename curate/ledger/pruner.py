@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -120,6 +121,7 @@ def check_budget(value: float) -> None:
     Raises:
         Misuse: below 0, no number, or more than rows are ever counted.
     """
+    _refuse_text(value, "--keep")
     if not 0 <= value <= 2**53:
         raise Misuse(f"--keep {value:.12g}: expected a share from 0 to 1, or a count")
 
@@ -231,5 +233,12 @@ def _positive(a: npt.NDArray[np.floating[Any]], b: npt.NDArray[np.floating[Any]]
 
 def within(value: float, name: str) -> None:
     """Raise `Misuse` unless a threshold or a share, called ``name``, is a number from 0 to 1."""
+    _refuse_text(value, name)
     if not 0 <= value <= 1:
         raise Misuse(f"{name} {value}: expected a number from 0 to 1")
+
+
+def _refuse_text(value: object, name: str) -> None:
+    """Raise `Misuse` for what a program gives in place of a number."""
+    if not isinstance(value, Real):
+        raise Misuse(f"{name} {value!r}: expected a number, such as 0.2 for 20 %")

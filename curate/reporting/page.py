@@ -12,6 +12,7 @@ from curate.reporting import charts, words
 from curate.reporting.commands import commands
 from curate.reporting.content import Content
 from curate.reporting.reading import Judged, Reading
+from shards.errors import without_secrets
 
 #: By which a report is known, so that no other file is written over.
 MARK = '<meta name="generator" content="curate report'
@@ -59,12 +60,13 @@ def render(content: Content, numbers: dict[str, Any]) -> str:
 
 
 def plain(text: object) -> str:
-    """A name with what no eye can see, or what turns letters round, written out.
+    """A name with what no eye can see, or what turns letters round, written out; and without a URL's user and query, as
+    a report is made to be passed on.
 
     >>> plain("a\\x00b\\u202ec")
     'a\\\\x00b\\\\u202ec'
     """
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in without_secrets(str(text)))
 
 
 def share(value: float | None) -> str:

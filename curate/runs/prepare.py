@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -189,7 +190,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def _first_sentence(error: Exception) -> str:
-    return str(error).partition("\n")[0][:120]
+    return re.split(r"(?<=[.!?])\s", str(error), maxsplit=1)[0][:200]
 
 
 def measured(

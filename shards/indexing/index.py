@@ -154,7 +154,9 @@ def joined(
     table = spilled(ROW, rows)
     refused = [one.faults[0] for one, _ in scans if one.shard is None]
     if refused and (not skip_bad or len(refused) == len(scans)):
-        raise NotShards(_all_named(refused), todo="fetch them again, or pass --skip-bad-shards to go on without them")
+        others = len(refused) < len(scans)
+        todo = "fetch them again" + (", or index with --skip-bad-shards to go on without them" if others else "")
+        raise NotShards(_all_named(refused), todo=todo)
     index = _join(shard_set.root, scans, table)
     images = sum((one.images for one, _ in scans), Counter())
     faults = [Fault("missing-shard", path, None, None, f"{path} does not exist") for path in shard_set.missing]

@@ -60,8 +60,8 @@ class Scan:
 
 
 def scan_shard(root: str, path: str, *, check: bool = False, image: str | None = None) -> Scan:
-    """Read one shard. One that cannot be opened or read to its end is reported like one that is no tar, unless an
-    object store fails, which says nothing of it.
+    """Read one shard. One that cannot be opened or read to its end is reported like one that is no tar, unless a store
+    or a server fails, which says nothing of it.
 
     Args:
         root, path: of the shard set, and of the shard below it.
@@ -69,7 +69,7 @@ def scan_shard(root: str, path: str, *, check: bool = False, image: str | None =
         image: extension of the image; None for the first in tar order.
 
     Raises:
-        StoreFailed: an object store refuses, or is out of reach.
+        StoreFailed: an object store or a server refuses, or is out of reach.
     """
     try:
         with (open_mapped if check else open_headers)(locate(root, path)) as source:

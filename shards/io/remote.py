@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, cast
 
-from shards.errors import Misuse, NotShards, ShardError
+from shards.errors import Misuse, NotShards, ShardError, StoreFailed
 from shards.io.regular_files import open_regular
 from shards.io.storage import objects, ranges
 from shards.io.storage.clients import is_object
@@ -185,7 +185,8 @@ def _as_shard_error(problem: str, url: str, todo: str | None = None) -> Iterator
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise NotShards(f"{problem} ({reason})", shard=url, todo=todo) from error
+        kind = StoreFailed if _may_pass(error) else NotShards
+        raise kind(f"{problem} ({reason})", shard=url, todo=todo) from error
 
 
 class _RemoteStream(io.RawIOBase):
@@ -202,7 +203,7 @@ class _RemoteStream(io.RawIOBase):
             data = self._stream.read(len(buffer))
         # An HTTP response counts down its content length, and ends silently where the connection breaks.
         if not data and getattr(self._stream, "length", None):
-            raise NotShards("the connection ended early", shard=self._url, todo="try again")
+            raise StoreFailed("the connection ended early", shard=self._url, todo="try again")
         buffer[: len(data)] = data
         return len(data)
 

@@ -168,7 +168,9 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("epoks = 3", "epoks: not an option of a run (did you mean epochs?); known: "),
+            ("epoks = 3", "c.toml: epoks: not an option of a run (did you mean epochs?)\n"),
+            ("xyzzy = 3", "c.toml: xyzzy: not an option of a run; known: allow_pipe, "),
+            ("epochs = 'two'", "c.toml: --epochs 'two': expected int"),
             ("[trian]\nepochs = 3", "trian: not an option of a run"),
             ("meta-loss = 'prototypical'\nmeta_loss = 'self-supervised'", "meta_loss is 'prototypical' and 'self-supe"),
             ("epochs = 3\n[train]\nepochs = 4", "epochs is 3 and 4; leave one of the two out"),

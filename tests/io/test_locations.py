@@ -18,13 +18,15 @@ import toyset
 from click.testing import CliRunner
 from index_makers import THREE, indexed, kinds, picture, put
 
+import shards
 from curate.cli import curate
 from curate.config.schema import from_options, read_options, to_options
 from curate.experiments.baselines.against import store_of
 from curate.ledger import ledger
 from curate.types import Beliefs, Stamp
-from shards.errors import Error, Misuse, NotShards, RootDiffers, ShardError, Unfinished
+from shards.errors import Error, Misuse, NotShards, RootDiffers, ShardError, StoreFailed, Unfinished
 from shards.indexing import index_file
+from shards.indexing.scan import scan_shard
 from shards.io import patterns, remote, shard_set
 from shards.io.byte_ranges import OpenShards
 from shards.io.shard_set import resolve
@@ -104,6 +106,29 @@ class TestIndexes:
         changed(tmp_path / "index.parquet", shards=[shard])
         with pytest.raises(ShardError, match="its content is no index"):
             index_file.load(tmp_path / "index.parquet")
+
+
+class TestOutOfReach:
+    """A server that is out of reach says nothing of a shard; and of its URL messages say no query."""
+
+    def test_it_is_not_passed_over_as_a_bad_shard(self, tmp_path: Path) -> None:
+        unreachable = "http://127.0.0.1:9/{0..1}.tar?sig=secret"
+        with pytest.raises(StoreFailed, match=r"cannot be opened .*[Rr]efused") as error:
+            shards.index(unreachable, tmp_path / "i.parquet", skip_bad=True)
+        assert "secret" not in str(error.value)
+        with serving(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n") as url:
+            assert scan_shard(f"{url}/", "1.tar").faults[0].kind == "not-a-tar"
+
+    def test_what_could_be_left_out_is_said_where_something_is_left(self, tmp_path: Path) -> None:
+        put(tmp_path, "0.tar", THREE)
+        (tmp_path / "1.tar").write_bytes(b"no tar")
+        with pytest.raises(
+            NotShards, match=r"fetch them again, or index with --skip-bad-shards to go on without them$"
+        ):
+            shards.index(tmp_path)
+        (tmp_path / "0.tar").unlink()
+        with pytest.raises(NotShards, match=r"fetch them again$"):
+            shards.index(tmp_path, skip_bad=True)
 
 
 class TestCommands:

@@ -151,6 +151,7 @@ class TestObjects:
             error = ShardError("gone", shard=place, offset=7, todo=todo)
             assert "secret" not in str(error)
             assert str(error).startswith("https://x:9/b/{0..9}.tar, byte 7: gone")
+        assert "secret" not in str(ShardError("gone", shard="0.tar?sig=secret"))
         assert without_secrets("what? a=b at me@host") == "what? a=b at me@host"
 
     def test_a_note_has_no_password_either(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,12 +16,14 @@ from curate.ledger.pruner import (
     ROUNDING,
     below,
     budget_in_words,
+    check_budget,
     decodable,
     grid,
     keep,
     keep_share,
     mass_below,
     rule_in_words,
+    within,
 )
 from curate.types import Beliefs
 
@@ -274,3 +276,12 @@ def test_the_rules_are_told_in_words_with_their_numbers() -> None:
     assert rule_in_words(point_beliefs([1]), 0.0, 0.5) == "prune when w <= 0.0"
     assert budget_in_words(0.3, "mean") == "keep the share 0.3 of the decodable with the largest mean"
     assert budget_in_words(0.3, "lower").endswith("with the largest quantile 0.1 of Beta(a, b)")
+
+
+@pytest.mark.parametrize("given", ["20%", None])
+def test_what_is_no_number_is_a_misuse(given: Any) -> None:
+    """From Python, where nothing has read it as one."""
+    with pytest.raises(Misuse, match=r"^--keep .*: expected a number, such as 0\.2 for 20 %$"):
+        check_budget(given)
+    with pytest.raises(Misuse, match=r"^--lam .*: expected a number"):
+        within(given, "--lam")

@@ -98,6 +98,17 @@ def test_the_numbers_are_those_of_the_ledger_and_the_manifests(bdw):
     assert float(printed[1].replace(",", "")) == pytest.approx(spent, abs=0.06)  # each stage's is rounded
 
 
+def test_no_signature_of_a_url_is_passed_on(bdw, monkeypatch, tmp_path):
+    """A report can be mailed: of what the run was told it has no query, nor in the commands."""
+    run = shutil.copytree(bdw[0], tmp_path / "run")
+    record = json.loads((run / "run.json").read_text())
+    record["configuration"]["store"] = "https://me:secret@host/{0..9}.tar?X-Amz-Signature=secret&y=1"
+    (run / "run.json").write_text(json.dumps(record))
+    page = Page(report(run).path)
+    assert "host/{0..9}.tar" in page.raw
+    assert "secret" not in page.raw
+
+
 def test_domains_are_counted_as_the_ledger_has_them(data, bdw):
     run, made, page = bdw
     rows = toyset.rows_of(run / "weights.parquet", "row", "kept", "mean")
