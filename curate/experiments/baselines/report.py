@@ -110,9 +110,10 @@ def sheet(record: Mapping[str, Any], regime: str, reading: str) -> Sheet:
 
 def verdicts(record: Mapping[str, Any], regime: str, reading: str) -> list[str]:
     """Whether the curated shards are better than each other set, and what more or less they cost."""
-    seconds, lines = record["seconds"][regime], []
-    for kind, less in record["readings"][reading]["difference"][regime].items():
-        line = f"curated against {kind}: {less['verdict']}"
+    seconds, found, lines = record["seconds"][regime], record["readings"][reading], []
+    for kind, less in found["difference"][regime].items():
+        alone = " (one seed: another training may say otherwise)" if len(found["accuracy"][regime][kind]) == 1 else ""
+        line = f"curated against {kind}: {less['verdict']}{alone}"
         if kind in seconds:
             more = seconds["curated"]["total"] - seconds[kind]["total"]
             line += f"; {abs(more):,.1f} s {'more' if more > 0 else 'less'} in all"
