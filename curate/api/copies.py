@@ -119,8 +119,8 @@ def hash_part(
 
 def audit(
     target: PathLike,
-    store: PathLike | None = None,
     *,
+    store: PathLike | None = None,
     out: PathLike | None = None,
     distance: int = 8,
     drop: bool = False,
@@ -146,7 +146,7 @@ def audit(
         Misuse: an option out of its range, or ``drop`` without a store or without ``out``.
         CurateError, ShardError: what is named cannot be read.
 
-    >>> audit("target", "store").leaks        # doctest: +SKIP
+    >>> audit("target", store="store").leaks        # doctest: +SKIP
     """
     from curate.duplicates.request import look_for_leaks
     from curate.progress import NullProgress

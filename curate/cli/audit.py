@@ -52,7 +52,7 @@ def audit(
 
     found = api.audit(
         target,
-        store,
+        store=store,
         out=out,
         distance=distance,
         drop=drop,

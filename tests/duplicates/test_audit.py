@@ -48,7 +48,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_leaks_are_named_and_sure(scene: tuple[Path, Path], tmp_path: Path) -> None:
     """Train's images in the store are none; each other one is told with its level; the tables say the same."""
     store, target = scene
-    found = curate.audit(target, store, out=tmp_path / "out", distance=4)
+    found = curate.audit(target, store=store, out=tmp_path / "out", distance=4)
     told = {(line["key"], line["split"], line["target_key"], line["level"]) for line in found.leaks}
     assert told == {
         ("single-09", "test", "e9", "exact"),
@@ -69,9 +69,9 @@ def test_leaks_are_named_and_sure(scene: tuple[Path, Path], tmp_path: Path) -> N
 def test_what_leaks_is_dropped(scene: tuple[Path, Path], tmp_path: Path) -> None:
     """The manifest goes to rewrite; of what that writes nothing leaks."""
     store, target = scene
-    curate.audit(target, store, out=tmp_path / "out", drop=True)
+    curate.audit(target, store=store, out=tmp_path / "out", drop=True)
     shards.rewrite(shards.open_index(store), tmp_path / "out" / "manifest.parquet", tmp_path / "clean")
-    again = curate.audit(target, tmp_path / "clean", out=tmp_path / "again")
+    again = curate.audit(target, store=tmp_path / "clean", out=tmp_path / "again")
     assert (again.leaks, again.leaked) == ([], {"val": 0, "test": 0})
     assert not (tmp_path / "again" / "leaks.parquet").exists()
     assert "no image of test is in the store" in again.text()
@@ -111,7 +111,7 @@ def test_image_files_are_a_target(scene: tuple[Path, Path], tmp_path: Path) -> N
     (tmp_path / "photos" / "a.png").write_bytes(copies.kinds(20)["original"])
     (tmp_path / "photos" / "b.png").write_bytes(b"no image")
     (tmp_path / "photos" / "c.jpg").write_bytes(copies.kinds(77)["half"])
-    found = curate.audit(tmp_path / "photos", store, out=tmp_path / "out")
+    found = curate.audit(tmp_path / "photos", store=store, out=tmp_path / "out")
     assert [(line["key"], line["target_key"], line["split"]) for line in found.leaks] == [
         ("single-20", "a.png", "target")
     ]

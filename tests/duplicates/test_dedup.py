@@ -294,7 +294,7 @@ def test_a_folder_of_something_else_is_left_alone(store: Path, tmp_path: Path, v
     (out / "manifest.parquet").write_bytes(b"kept")
 
     def ask(store: Path) -> None:
-        curate.dedup(store, out=out) if verb == "dedup" else curate.audit(tmp_path / "photos", store, out=out)
+        curate.dedup(store, out=out) if verb == "dedup" else curate.audit(tmp_path / "photos", store=store, out=out)
 
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.png").write_bytes(copies.kinds(0)["original"])
@@ -331,7 +331,7 @@ def test_nothing_is_compared_with_itself(store: Path, tmp_path: Path, monkeypatc
     with pytest.raises(Misuse, match="is compared with itself"):
         curate.dedup(store, out=tmp_path / "out", against=store)
     with pytest.raises(Misuse, match="is compared with itself"):
-        curate.audit(store, store, out=tmp_path / "out")
+        curate.audit(store, store=store, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize("level", ["exact", "perceptual", "semantic"])
