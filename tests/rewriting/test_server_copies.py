@@ -16,7 +16,7 @@ SIZES = st.lists(st.integers(1, 4 * MIN_PART // BLOCK).map(lambda n: n * BLOCK),
 @given(SIZES, st.data(), st.integers(0, 3 * MIN_PART // BLOCK).map(lambda n: n * BLOCK))
 def test_pieces_are_the_runs_and_parts_are_large_enough(sizes: list[int], data: st.DataObject, before: int) -> None:
     gaps = [data.draw(st.sampled_from([0, 512, 10_240])) for _ in sizes]
-    starts = np.cumsum(np.add(gaps, np.concatenate([[0], sizes[:-1]])))
+    starts = np.cumsum(np.add(gaps, [0, *sizes[:-1]]))
     runs = runs_of(starts, np.array(sizes))
     assert runs.sizes.sum() == sum(sizes)
     assert runs.n_extents.sum() == len(sizes)
