@@ -68,9 +68,9 @@ class Place(click.Path):
     def __init__(self, **kinds: bool) -> None:
         super().__init__(path_type=Path, **kinds)
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """What `--help` says of it; in messages it is a path."""
-        return "PATH|URL"
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """What `--help` says of an option's; an argument has its own name, and in messages it is a path."""
+        return None if isinstance(param, click.Argument) else "PATH|URL"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """A `Path`, or the URL as it is."""

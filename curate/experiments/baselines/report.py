@@ -111,8 +111,9 @@ def sheet(record: Mapping[str, Any], regime: str, reading: str) -> Sheet:
 def verdicts(record: Mapping[str, Any], regime: str, reading: str) -> list[str]:
     """Whether the curated shards are better than each other set, and what more or less they cost."""
     seconds, found, lines = record["seconds"][regime], record["readings"][reading], []
+    trainings = found.get("accuracy", {}).get(regime, {})  # an accuracy a seed
     for kind, less in found["difference"][regime].items():
-        alone = " (one seed: another training may say otherwise)" if len(found["accuracy"][regime][kind]) == 1 else ""
+        alone = " (one seed: another training may say otherwise)" if len(trainings.get(kind, ())) == 1 else ""
         line = f"curated against {kind}: {less['verdict']}{alone}"
         if kind in seconds:
             more = seconds["curated"]["total"] - seconds[kind]["total"]
