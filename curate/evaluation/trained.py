@@ -18,9 +18,9 @@ from curate.runs import checkpoint, provenance
 from curate.runs.prepare import pick_device
 
 #: What a target without labels is told.
-NEEDS_LABELS = (
-    "evaluation needs a labelled target, as `curate pack imagefolder FOLDER --target --out DIR` makes of images in "
-    "folders by class"
+NO_LABELS = (
+    "no labels (.cls members); evaluation needs a labelled target, as `curate pack imagefolder FOLDER --target --out "
+    "DIR` makes of images in folders by class"
 )
 
 
@@ -88,7 +88,7 @@ def open_trained(run: Path, name: str, target: TargetIndex, device: str) -> Trai
         if found.words:
             raise CurateError(f"{name}/{found.words}")
         if found.labels is None:
-            raise CurateError(f"{name}/{split}: no labels (.cls members); {NEEDS_LABELS}")
+            raise CurateError(f"{name}/{split}: {NO_LABELS}")
         labels[split] = found.labels
     known = torch.unique(torch.cat(list(labels.values())))
     return Trained(

@@ -190,7 +190,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def _first_sentence(error: Exception) -> str:
-    return re.split(r"(?<=[.!?])\s", str(error), maxsplit=1)[0][:200]
+    return re.split(r"\n|(?<=[.!?])\s", str(error), maxsplit=1)[0][:200]
 
 
 def measured(

@@ -27,7 +27,7 @@ from curate.evaluation import output_dir
 from curate.evaluation.evaluate import Protocol
 from curate.evaluation.few_labels import DRAWS
 from curate.evaluation.readings import PIXELS, Reading, read
-from curate.evaluation.trained import NEEDS_LABELS, open_trained
+from curate.evaluation.trained import NO_LABELS, open_trained
 from curate.experiments.baselines import report, trials
 from curate.experiments.baselines.report import cell_name
 from curate.experiments.sweep import Result, run_cells
@@ -194,7 +194,7 @@ def against(run: Path, target: str, settings: ComparisonSettings, out: Path | No
     folder = output_dir.folder_of(run, target, out, "against", RECORD)
     opened = open_target(target)
     if not is_labelled(opened):
-        raise CurateError(f"{target}/train: no labels (.cls members); {NEEDS_LABELS}")
+        raise CurateError(f"{target}/train: {NO_LABELS}")
     fingerprint = opened.fingerprint
     index = store_of(run, config)
     workspace = Workspace(run, target, folder, config, settings.protocol.device)
