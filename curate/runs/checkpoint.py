@@ -87,11 +87,16 @@ def finish(run: Path, epoch: int, state: State, generation: int) -> None:
         generation: number of the rewritten shards that the next epoch reads; 0 for the store.
     """
     mark(folder(run, epoch), epoch, state, generation)
+    lighten(run)
+    for path in midway_in(run).values():
+        remove(path)
+
+
+def lighten(run: Path) -> None:
+    """Drop what only going on needs, of all finished epochs but the last two."""
     for old in finished(run)[:-2]:
         for name in _HEAVY:
             (folder(run, old) / name).unlink(missing_ok=True)
-    for path in midway_in(run).values():
-        remove(path)
 
 
 def mark(at: Path, epoch: int, state: State, generation: int, tensors: tuple[str, ...] = (), **further: Any) -> None:

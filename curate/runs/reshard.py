@@ -6,7 +6,6 @@ A generation is always written from the store, never from another generation, so
 from __future__ import annotations
 
 import re
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -62,18 +61,18 @@ def take_up(job: Job, out: Path, generation: int) -> None:
     """Read on from a generation of an earlier call, and remove what came after it."""
     for number, path in _generations(out).items():
         if number > generation:
-            shutil.rmtree(path)
+            curated_set.remove(path)
     read_from(job, out, generation)
 
 
 def read_from(job: Job, out: Path, generation: int) -> None:
     """Read a generation of shards from now on.
 
-    The store holds everything: it is read where there is no such generation: before the first (0), and where images
-    have returned that the last one lacked.
+    The store holds everything: it is read where there is no such generation: before the first (0), where images have
+    returned that the last one lacked, and where a kill came while generations were removed.
     """
     at = folder(out, generation)
-    job.images.view = _view(at) if at.is_dir() else ShardView.whole(job.index)
+    job.images.view = _view(at) if (at / curated_set.MARKER).exists() else ShardView.whole(job.index)
     job.generation = generation
 
 
@@ -109,7 +108,7 @@ def drop_superseded(job: Job, out: Path, generation: int) -> None:
         return
     for number, path in _generations(out).items():
         if number < generation:
-            shutil.rmtree(path)
+            curated_set.remove(path)
 
 
 def curated(job: Chosen, out: Path, epoch: int, progress: Progress) -> RewriteSummary:
@@ -119,11 +118,11 @@ def curated(job: Chosen, out: Path, epoch: int, progress: Progress) -> RewriteSu
     """
     to = out / "curated"
     if (to / curated_set.MARKER).exists() and not _made_of(to, out, epoch):
-        shutil.rmtree(to)
+        curated_set.remove(to)
     summary = _rewrite(job, out, epoch, to, progress)
     if not job.config.machine.keep_generations:
         for path in _generations(out).values():
-            shutil.rmtree(path)
+            curated_set.remove(path)
         with suppress(OSError):
             (out / "shards").rmdir()  # stays where something else is in it
     return summary

@@ -147,6 +147,7 @@ def resume(job: Job, out: Path, progress: Progress) -> int:
         progress.note(f"going on in epoch {done + 1}, after step {begun['step']} of the run")
     elif done:
         progress.note(f"going on after epoch {done}")
+    checkpoint.lighten(out)  # a kill may have come between a marker and this
     midway.remove_others(out, done + 1)
     for place in ("ledger", "checkpoints", "manifests"):
         for epoch, path in checkpoint.epochs_in(out / place).items():

@@ -125,10 +125,15 @@ def partial_folder(path: Path) -> Iterator[Path]:
 def empty_folder(folder: Path) -> None:
     """Delete everything in a folder."""
     for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove_path(path)
+
+
+def remove_path(path: Path) -> None:
+    """Delete a file, a link or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def sync_folder(folder: Path) -> None:

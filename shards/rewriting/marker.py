@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from shards.indexing.index import Index
 from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.indexing.index_file import load
 from shards.io import parquet
-from shards.io.atomic import sync_folder
+from shards.io.atomic import remove_path, sync_folder
 from shards.io.json_files import parse_json, sha256_of, write_json
 from shards.io.regular_files import open_regular, read_regular
 from shards.io.spilled import spilled
@@ -204,6 +205,21 @@ def refuse_foreign(place: str, names: set[str]) -> None:
             expected="a missing, empty or unfinished output folder",
             todo="choose another --out",
         )
+
+
+def remove(folder: Path) -> None:
+    """Remove a curated folder, and what else is in it: killed at any moment, it is finished or an unfinished rewrite."""
+    for path in folder.iterdir():
+        if not is_own_file(path.name):
+            remove_path(path)
+    if (folder / MARKER).exists():
+        write_json(folder / IN_PROGRESS, {"version": FORMAT_VERSION, "plan": ""})
+        (folder / MARKER).unlink()
+        sync_folder(folder)
+    for path in folder.iterdir():
+        if path.name != IN_PROGRESS:
+            remove_path(path)
+    shutil.rmtree(folder)
 
 
 def write_marker(folder: Path, marker: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -232,6 +233,31 @@ def test_a_disk_that_is_too_small_costs_no_epoch(monkeypatch, data, whole, tmp_p
     assert {name for name in whole if found[name] != whole[name]} == {
         f"checkpoints/epoch={epoch:04d}/state.json" for epoch in range(1, EPOCHS + 1)
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extended", [False, True])
+def test_killed_before_any_removal(data, whole, tmp_path, extended):
+    """What is gone on with is never half removed, and what was to go goes: generations, and what old epochs hold.
+
+    Extended, the run has come to an end before, and its curated shards go, too.
+    """
+    begun = tmp_path / "begun"
+    if extended:
+        go(data, begun, epochs=EPOCHS - 1)
+        shutil.copytree(begun, tmp_path / "whole")
+        go(data, tmp_path / "whole")
+        whole = toyset.same_run(tmp_path / "whole")
+    else:
+        with pytest.raises(Stopped):
+            go(data, begun, StopAt(epoch=1))
+    for number in itertools.count(1):
+        out = shutil.copytree(begun, tmp_path / f"run-{number}")
+        if not toyset.killed_before_removal(partial(go, data, out), number):
+            break
+        go(data, out)
+        assert toyset.same_run(out) == whole, number
+    assert number > 15
 
 
 @pytest.mark.slow
