@@ -174,7 +174,7 @@ def _killed(work: Callable[[], object], begin: Callable[[], None]) -> bool:
         try:
             work()
             code = 0
-        except BaseException:  # noqa: BLE001: whatever it was, this process must not go on as a second pytest
+        except BaseException:  # this process must not go on as a second pytest
             traceback.print_exc()
             sys.stderr.flush()
         finally:

@@ -208,7 +208,7 @@ def refuse_foreign(place: str, names: set[str]) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a curated folder, and what else is in it: killed at any moment, it is finished or an unfinished rewrite."""
+    """Remove a curated folder and what else is in it; killed at any moment, it is finished or an unfinished rewrite."""
     for path in folder.iterdir():
         if not is_own_file(path.name):
             remove_path(path)
