@@ -113,12 +113,12 @@ def note(text: str) -> None:
 
 def progress(text: str) -> None:
     """How far a job is; on a terminal its bar says so."""
-    LOGGER.log(PROGRESS, "%s", text)
+    LOGGER.log(PROGRESS, "%s", _in_urls(text))
 
 
 def detail(text: str) -> None:
     """A line for those who asked for all of them."""
-    LOGGER.debug("%s", text)
+    LOGGER.debug("%s", _in_urls(text))
 
 
 def _in_urls(text: str) -> str:

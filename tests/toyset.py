@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 
 from curate.config.defaults import applicable
 from curate.config.schema import MachineConfig, RunConfig, from_options
-from curate.progress import Progress
+from curate.progress import NullProgress, Progress
 from curate.runs.run import RunSummary, run
 from shards.indexing import index
 from shards.io import shard_set
@@ -133,6 +133,17 @@ def partition(out: Path, epoch: int, *columns: str) -> list[tuple[Any, ...]]:
 def manifest(out: Path, epoch: int) -> list[int]:
     """The rows in an epoch's manifest."""
     return [row for (row,) in rows_of(out / "manifests" / f"epoch={epoch:04d}.parquet", "row")]
+
+
+class Notes(NullProgress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep one."""
+        self.notes.append(text)
 
 
 def killed(work: Callable[[], object], wait_s: float) -> bool:

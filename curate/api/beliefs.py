@@ -92,6 +92,8 @@ def manifest_of(run: Run | PathLike) -> Path:
     from curate.ledger import ledger, manifest
     from curate.runs.provenance import read_run
 
+    if not (at / "run.json").exists() and (at.parent / "run.json").exists():
+        raise CurateError(f"{at}: a part of a run, and no manifest; name the run, {at.parent}")
     read_run(at)
     found = [path for epoch in ledger.epochs(at) if (path := manifest.path_of(at, epoch)).is_file()]
     if not found:

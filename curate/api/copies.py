@@ -76,7 +76,8 @@ def dedup(
 
         features = by_features(encoder or "untrained", cosine, workers)
     weights = None if run is None else path_of(run) / "weights.parquet"
-    choice = Choice(level, distance, keep, weights, against is None if within is None else within, soft)
+    alone = against is None if within is None else within
+    choice = Choice(level, distance, keep, weights, alone, soft, encoder, cosine)
     compared = None if against is None else os.fspath(against)
     place = None if index is None else local(index)
     told = progress or NullProgress()

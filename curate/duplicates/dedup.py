@@ -39,6 +39,8 @@ class Choice:
         weights: a run's weights.parquet, for ``highest-weight``.
         within: whether images of the store are compared with each other.
         soft: whether copies share a weight instead of going.
+        encoder, cosine: of the semantic level, where one is asked for: what gives features, and 1 - cosine up to which
+            they are alike.
     """
 
     level: str = "perceptual"
@@ -47,6 +49,8 @@ class Choice:
     weights: Path | None = None
     within: bool = True
     soft: bool = False
+    encoder: str | None = None
+    cosine: float | None = None
 
 
 @dataclass(frozen=True)

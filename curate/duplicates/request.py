@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from curate.duplicates import audit as audits
 from curate.duplicates import dedup as dedups
@@ -52,7 +53,8 @@ def deduplicate(
     refuse_itself("--against", against, store)
     processes = default_workers() if workers is None else max(1, workers)
     with progress, locked(out):
-        claim(out, {"verb": "dedup", "store": store, "against": against})
+        said = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(choice).items()}
+        claim(out, {"verb": "dedup", "store": store, "against": against, **said})
         opened = open_index(store, index, processes)
         held = store_part(opened, out / HASHES, processes, progress)
         others = [] if against is None else parts_of(against, out / HASHES, processes, progress)
@@ -113,28 +115,32 @@ def look_for_leaks(
     kept = None if out is None else out / HASHES
     with progress, nullcontext() if out is None else locked(out):
         if out is not None:
-            claim(out, {"verb": "audit", "store": store, "target": target})
+            claim(out, {"verb": "audit", "store": store, "target": target, "distance": distance})
         parts = parts_of(target, kept, processes, progress)
         held = None if store is None else store_part(open_index(store, index, processes), kept, processes, progress)
         with progress.shards("comparing"):
             return audits.audit(held, parts, distance=distance, workers=processes, out=out, drop=drop)
 
 
-def claim(out: Path, asked: dict[str, str | None]) -> None:
+def claim(out: Path, asked: dict[str, Any]) -> None:
     """Take a new or empty folder, or go on in one that was taken for the same: what is there is overwritten, and what a
     kill has left of work goes.
 
     One that holds hashes alone, as `hash_part` leaves it, or the beginning of a mark, is as good as empty.
 
     Raises:
-        Misuse: it holds something else.
+        Misuse: it holds something else, or what was asked for otherwise.
     """
     mark = out / MARK
-    if mark.is_file() and said_in(mark) == asked:
+    said = said_in(mark) if mark.is_file() else None
+    # What an earlier release did not record may have been anything.
+    if isinstance(said, dict) and said.keys() <= asked.keys() and said.get("verb") == asked["verb"]:
+        other = [f"{name} was {said[name]}, is {asked[name]}" for name in said if said[name] != asked[name]]
+        if other:
+            raise Misuse(f"--out {out}: holds what was asked for otherwise ({'; '.join(other)}); name a new folder")
         for left in out.glob(f"{SCRATCH}*"):
             shutil.rmtree(left)
-        return
-    if any(path.name not in (HASHES, f".{MARK}.partial") for path in out.iterdir()):
+    elif any(path.name not in (HASHES, f".{MARK}.partial") for path in out.iterdir()):
         raise Misuse(f"--out {out}: holds something else; name a new folder")
     write_json(mark, asked)
 

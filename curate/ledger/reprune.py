@@ -69,8 +69,6 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
             pruner.within(value, name)
     if choice.share is not None:
         pruner.check_budget(choice.share)
-    if out is not None:
-        _refuse_taken(run, out)
     beliefs, stamp = _beliefs(run), ledger.stamp_of(run, ledger.epochs(run)[-1])
     kept, rule, stamp = _judge(beliefs, choice, stamp)
     if not kept.any():
@@ -80,6 +78,7 @@ def judge_again(run: Path, choice: Choice, out: Path | None = None) -> pa.Table:
     origin = manifest.Origin(rule, len(beliefs), digest, stamp)
     names = ledger.final_names(run, kept)
     if out is not None:
+        _refuse_taken(run, out, origin)
         manifest.write(out, names, beliefs.rows[kept], origin)
     return manifest.table_of(names, beliefs.rows[kept], origin)
 
@@ -96,11 +95,15 @@ def _beliefs(run: Path) -> Beliefs:
     return pruner.informed(beliefs) if ledger.has_prior(run) else beliefs
 
 
-def _refuse_taken(run: Path, out: Path) -> None:
+def _refuse_taken(run: Path, out: Path, origin: manifest.Origin) -> None:
+    """Refuse a file that holds anything but what is to be written."""
     if out.resolve().is_relative_to((run / "manifests").resolve()):
         raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
     if out.exists() and not manifest.is_manifest(out):
         raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
+    if out.exists() and (held := manifest.read(out)[1]) != origin:
+        other = f"by another rule ({held.rule})" if held.rule != origin.rule else "of another run"
+        raise Misuse(f"--out {out}: holds a manifest {other}; name another file, or remove it")
 
 
 def _judge(beliefs: Beliefs, choice: Choice, stamp: Stamp) -> tuple[Mask, str, Stamp]:

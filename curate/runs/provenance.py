@@ -169,7 +169,7 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
             changed.pop("lr_drops", None)
     differences = [f"--{name.replace('_', '-')} was {was}, is {value}" for name, (was, value) in changed.items()]
     differences += [
-        f"the {what} was {record[what][:12]}, is {who[what][:12]}"
+        f"the {what} holds other images or names than it did (fingerprint {record[what][:12]}, now {who[what][:12]})"
         for what in ("store", "target")
         if record[what] != who[what]
     ]

@@ -137,6 +137,8 @@ def test_rewrite_takes_a_run(world, tmp_path):
     assert pq.read_table(tmp_path / "again" / "manifest.parquet").num_rows == kept
     _, err = curate("rewrite", *store, "--manifest", folder / "store", code=1)
     assert "no run.json in it" in err
+    _, err = curate("rewrite", *store, "--manifest", folder / "run" / "ledger", code=1)
+    assert "ledger: a part of a run, and no manifest; name the run, " in err
     (tmp_path / "begun").mkdir()
     shutil.copy(folder / "run" / "run.json", tmp_path / "begun")
     _, err = curate("rewrite", *store, "--manifest", tmp_path / "begun", code=1)
@@ -224,16 +226,21 @@ def test_prune_by_threshold_budget_and_grid(world, tmp_path):
     assert json.loads(out)["rule"] == "prune when CDF(0.3; a, b) > 0.4"
     curate("prune", folder / "run", "--keep", 0.25, "--by", "lower", "--out", tmp_path / "b.parquet")
     assert len(pq.read_table(tmp_path / "b.parquet")) == 12  # a quarter of 48
+    again = tmp_path / "d.parquet"
     for budget, count, words in (
         ("25%", 12, "the share 0.25"),
         ("7", 7, "7"),
         ("48", 48, "48"),
         ("1", 48, "the share 1.0"),
     ):
-        out, _ = curate("prune", folder / "run", "--keep", budget, "--out", tmp_path / "d.parquet", "--json")
-        assert len(pq.read_table(tmp_path / "d.parquet")) == count
+        for _ in range(2):  # the same again is no harm
+            out, _ = curate("prune", folder / "run", "--keep", budget, "--out", again, "--json")
+        assert len(pq.read_table(again)) == count
         assert json.loads(out)["rule"] == f"keep {words} of the decodable with the largest mean"
-    (tmp_path / "d.parquet").unlink()
+        _, err = curate("prune", folder / "run", "--keep", "3", "--out", again, code=2)
+        assert f"d.parquet: holds a manifest by another rule (keep {words} of" in err
+        assert len(pq.read_table(again)) == count
+        again.unlink()
     for budget, said in (
         ("1e-9", "the rule keeps none of 48 images"),
         ("49", "--keep 49: expected a share from 0 to 1, or a count up to 48"),

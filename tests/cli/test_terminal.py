@@ -107,6 +107,16 @@ class TestHowMuchIsTold:
         curate("--log-file", log, "index", tmp_path / "nowhere", code=1)
         assert log.read_text().splitlines()[len(lines) :][0].split(" ", 2)[2].startswith("Error: ")
 
+    def test_no_line_tells_a_secret(self, capsys):
+        """Whatever its level."""
+        console.set_up(verbose=True)
+        try:
+            for tell in (console.error, console.warning, console.note, console.progress, console.detail):
+                tell("reading https://me:secret@host/0.tar?X-Amz-Signature=secret")
+                assert capsys.readouterr().err.count("https://host/0.tar") == 1
+        finally:
+            console.set_up()
+
     def test_a_log_that_cannot_be_written_is_an_error(self, tmp_path):
         """One line, before any work."""
         _, err = curate("--log-file", tmp_path / "no" / "log", "index", ".", code=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
 from collections import Counter
@@ -88,8 +89,7 @@ def test_the_manifest_goes_to_rewrite_as_it_is(store: Path, tmp_path: Path) -> N
 
 
 def test_soft_weights_of_a_group_sum_to_one(store: Path, tmp_path: Path) -> None:
-    """Every image has one; a manifest of an earlier call is gone."""
-    curate.dedup(store, out=tmp_path / "out")
+    """Every image has one, and there is no manifest."""
     found = curate.dedup(store, out=tmp_path / "out", soft=True)
     weights = pq.read_table(tmp_path / "out" / "weights.parquet").to_pylist()
     mean = {line["key"]: line["mean"] for line in weights}
@@ -293,8 +293,11 @@ def test_a_folder_of_something_else_is_left_alone(store: Path, tmp_path: Path, v
     (out / "weights.parquet").write_bytes(b"learnt")
     (out / "manifest.parquet").write_bytes(b"kept")
 
-    def ask(store: Path) -> None:
-        curate.dedup(store, out=out) if verb == "dedup" else curate.audit(tmp_path / "photos", store=store, out=out)
+    def ask(store: Path, distance: int = 8) -> None:
+        if verb == "dedup":
+            curate.dedup(store, out=out, distance=distance)
+        else:
+            curate.audit(tmp_path / "photos", store=store, out=out, distance=distance)
 
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.png").write_bytes(copies.kinds(0)["original"])
@@ -305,9 +308,21 @@ def test_a_folder_of_something_else_is_left_alone(store: Path, tmp_path: Path, v
     ask(store)
     shutil.copytree(store, tmp_path / "other")
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
-    with pytest.raises(Misuse, match="holds something else"):
+    with pytest.raises(Misuse, match=r"holds what was asked for otherwise \(store was .*, is .*other\)"):
         ask(tmp_path / "other")
+    with pytest.raises(Misuse, match=r"\(distance was 8, is 3\); name a new folder"):
+        ask(store, distance=3)
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+def test_of_an_earlier_release_it_goes_on_and_is_marked_anew(store: Path, tmp_path: Path) -> None:
+    """Its mark says only what was compared."""
+    out = tmp_path / "out"
+    curate.dedup(store, out=out, distance=3)
+    mark = out / request.MARK
+    mark.write_text(json.dumps({"verb": "dedup", "store": str(store), "against": None}))
+    curate.dedup(store, out=out)
+    assert json.loads(mark.read_text())["distance"] == 8
 
 
 def test_what_a_kill_has_left_is_no_reason_to_stop_and_goes(store: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import toyset
 from curate.config import schema
 from curate.config.schema import from_options, option
 from curate.errors import RunMismatch
-from curate.progress import NullProgress
 from curate.runs import provenance
 from curate.runs.pretrain import pretrain
 from curate.runs.run import run
@@ -30,16 +29,6 @@ class Longer(schema.TrainConfig):
     """A training with an option more."""
 
     swing: int = option(3, "Made up.", later=True)
-
-
-class Notes(NullProgress):
-    """Keeps the notes."""
-
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
 
 
 @pytest.fixture
@@ -97,7 +86,7 @@ def test_an_option_of_a_later_release_at_its_default_leaves_the_id(monkeypatch):
 
 def test_a_finished_run_is_extended(data, tmp_path):
     """Two epochs, then five: the ledger of a run of five with the same drops, but for the id in the footers."""
-    out, heard = tmp_path / "run", Notes()
+    out, heard = tmp_path / "run", toyset.Notes()
     toyset.run_on(data, out, epochs=2)
     begun = provenance.read_run(out)
     summary = toyset.run_on(data, out, heard, epochs=5)

@@ -207,19 +207,9 @@ def test_a_damaged_checkpoint_says_what_to_do_and_that_works(data, whole, tmp_pa
     assert toyset.same_run(tmp_path / "run") == whole
 
 
-class Notes(NullProgress):
-    """Keeps the notes."""
-
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
-
-
 def test_a_disk_that_is_too_small_costs_no_epoch(monkeypatch, data, whole, tmp_path):
     """A rewrite that does not fit is noted while running and an error at the end; the same command finishes later."""
-    out, heard = tmp_path / "run", Notes()
+    out, heard = tmp_path / "run", toyset.Notes()
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0, used=0, free=0))
         with pytest.raises(NoSpace):

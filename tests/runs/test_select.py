@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -211,6 +212,22 @@ def test_what_cannot_be_meant_is_refused(data, tmp_path, name, changes, said):
     """One line each."""
     with pytest.raises(Misuse, match=said):
         run(config(data, name, **changes), tmp_path / "run")
+
+
+def test_what_says_nothing_here_and_what_is_doubtful_is_noted(data, tmp_path):
+    """Options of a training are no misuse, as a file of options may hold them; twenty images judge no purity."""
+    heard = toyset.Notes()
+    few = tmp_path / "few"
+    few.mkdir()
+    for path in sorted((data / "photos").iterdir())[:20]:
+        shutil.copy(path, few)
+    asked = config(data, "classifier", epochs=5, lr=0.1, target=str(few))
+    run(asked, tmp_path / "run", heard)
+    assert "--epochs 5, --lr 0.1: of a training, and --method classifier trains nothing" in heard.notes
+    assert [note for note in heard.notes if "estimated by 20 images of the target: by 20 it was .1 too high" in note]
+    heard = toyset.Notes()
+    run(config(data, "classifier"), tmp_path / "plain", heard)
+    assert not [note for note in heard.notes if "trains nothing" in note or "purity" in note]
 
 
 def test_another_choice_needs_another_folder(data, done):
