@@ -392,5 +392,5 @@ def test_smoke_scale_on_real_images(tmp_path: Path) -> None:
     said = json.loads(first.stdout)
     assert json.loads(second.stdout) == said
     assert list(said["finetuned"]["bdw"]) == ["dtd", "imagenette96"]
-    assert said["data"]["dtd"]["store"] == 300
+    assert said["data"]["dtd"]["store"] == 150
     assert all(seconds["training"] > 0 for row in said["seconds"].values() for seconds in row.values())

@@ -21,7 +21,7 @@ def test_small_scale_from_tars_to_tables(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     record = json.loads((tmp_path / "results" / "results.json").read_text())
-    assert record["store"]["images"] > 350
+    assert record["store"]["images"] > 150
     assert set(record["weighed"]) == {"rotation", "reconstruction"}
     for weighed in record["weighed"].values():
         assert 0 < weighed["kept"] <= record["store"]["images"]

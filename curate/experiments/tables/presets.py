@@ -61,8 +61,8 @@ class Scale:
 _SMALL: Options = {"network": "small", "width": 4, "size": 36, "crop": 32, "batch": 64, "workers": 0}
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
-        source=300,
-        labelled=450,
+        source=150,
+        labelled=225,
         few=True,
         training={**_SMALL, "epochs": 2},
         decathlon={},
