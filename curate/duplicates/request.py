@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from curate.errors import Misuse
 from curate.progress import Progress
 from shards.indexing.index import Index
 from shards.io import remote
+from shards.io.atomic import remove_path
 from shards.io.json_files import said_in, write_json
 from shards.io.locks import locked
 from shards.io.parallel import default_workers
@@ -138,8 +138,8 @@ def claim(out: Path, asked: dict[str, Any]) -> None:
         other = [f"{name} was {said[name]}, is {asked[name]}" for name in said if said[name] != asked[name]]
         if other:
             raise Misuse(f"--out {out}: holds what was asked for otherwise ({'; '.join(other)}); name a new folder")
-        for left in out.glob(f"{SCRATCH}*"):
-            shutil.rmtree(left)
+        for left in (*out.glob(f"{SCRATCH}*"), *out.glob(".*.partial")):
+            remove_path(left)
     elif any(path.name not in (HASHES, f".{MARK}.partial") for path in out.iterdir()):
         raise Misuse(f"--out {out}: holds something else; name a new folder")
     write_json(mark, asked)

@@ -60,15 +60,20 @@ def refuse_overlap(run: Path, target: str, out: Path) -> None:
     paths.refuse_overlap(out, read, ", or leave --out out")
 
 
-def refuse_strangers(folder: Path, record: str) -> None:
+def refuse_strangers(folder: Path, record: str, made_before: tuple[str, ...] = ()) -> None:
     """Refuse an output path that is a file, or a folder with files but without ``record``.
+
+    Args:
+        made_before: names of files that are written before the record, and may be all that a kill has left.
 
     Raises:
         Misuse: it is one of these.
     """
     if folder.exists() and not folder.is_dir():
         raise Misuse(f"--out {folder}: expected a folder, found a file; name another")
-    if folder.is_dir() and not (folder / record).exists() and any(p.name[0] != "." for p in folder.iterdir()):
+    if (folder / record).exists() or not folder.is_dir():
+        return
+    if any(path.name[0] != "." and path.name not in made_before for path in folder.iterdir()):
         raise Misuse(f"--out {folder}: holds files, but no {record}; name a new folder, or that of the same evaluation")
 
 

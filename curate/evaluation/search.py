@@ -106,8 +106,8 @@ def search(task: Task, test: Split, grid: Grid, out: Path, tell: Tell | None = N
         traces, finalists = climb(task, grid, log)
         cell = picked(traces, finalists)
         found = _finish(task, test, cell, traces[cell], log)
+    log.spent("final")  # before the result, after which no call comes so far
     write_json(out / "result.json", {**_HEAD, **asdict(found)})
-    log.spent("final")
     return found
 
 

@@ -11,7 +11,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +38,8 @@ VERSION = 1
 _FOOTER = b"curate.index.part"
 #: Rows that are written and read at a time.
 _GROUP_ROWS = 1 << 20
+#: The file of a part, finished or not.
+_PART = re.compile(r"\d{1,9}-of-\d{1,9}\.parquet|\.\d{1,9}-of-\d{1,9}\.parquet\.partial", re.ASCII)
 #: Missing parts that are named.
 _SHOWN = 10
 
@@ -76,6 +77,7 @@ def write_part(
     Raises:
         OSError: disk full, no permission.
     """
+    remove_joined(folder)
     scans: Scans = []
     paths = [shard_set.paths[place] for place in part.share(len(shard_set.paths))]
     task = partial(scan_shard, shard_set.root, check=check, image=image)
@@ -107,6 +109,7 @@ def join_parts(shard_set: ShardSet, folder: Path, *, skip_bad: bool = False) -> 
         ShardsChanged: a shard is gone or has another size, or as an object another ETag, than when its part was made.
         NotShards: as `shards.indexing.index.build`.
     """
+    remove_joined(folder)
     parts = _all_parts(folder)
     footers = [_footer(folder, part, shard_set) for part in parts]
     _refuse_unlike(folder, parts, footers)
@@ -118,12 +121,28 @@ def join_parts(shard_set: ShardSet, folder: Path, *, skip_bad: bool = False) -> 
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the files of all parts, and what a kill has left of some; their folder, where nothing else is in it."""
-    for pattern in ("*-of-*.parquet", ".*-of-*.parquet.partial"):
-        for path in folder.glob(pattern):
+    """Remove all parts at once, so that whoever comes after a kill finds all of them or none."""
+    remove_joined(folder)
+    os.replace(folder, _joined(folder))
+    remove_joined(folder)
+
+
+def remove_joined(folder: Path) -> None:
+    """Remove parts that are joined, and what a kill has left of some; what is nobody's goes back to where it was."""
+    joined_parts = _joined(folder)
+    if not joined_parts.exists():
+        return
+    for path in joined_parts.iterdir():
+        if _PART.fullmatch(path.name):
             path.unlink()
-    with suppress(OSError):
-        folder.rmdir()
+        else:
+            folder.mkdir(exist_ok=True)
+            os.replace(path, folder / path.name)
+    joined_parts.rmdir()
+
+
+def _joined(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.joined")
 
 
 def _name(part: Part) -> str:

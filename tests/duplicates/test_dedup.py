@@ -333,6 +333,7 @@ def test_what_a_kill_has_left_is_no_reason_to_stop_and_goes(store: Path, tmp_pat
     curate.dedup(store, out=out)
     (out / ".features-abc").mkdir()
     (out / ".features-abc" / "features.npy").write_bytes(b"large")
+    (out / ".weights.parquet.partial").write_bytes(b"begun")
     curate.dedup(store, out=out)
     assert not [path.name for path in out.iterdir() if path.name.startswith(".")]
 

@@ -324,6 +324,18 @@ class TestSearch:
             search(task(train=32), TEST, replace(GRID, cells=(FAST,)), tmp_path, tell)
         assert (tmp_path / "cells" / f"{FAST.name}.json").is_file()
 
+    def test_a_result_is_there_after_its_times_are(self, tmp_path: Path) -> None:
+        """A later call finds it and counts no time any more."""
+
+        def tell(part: str, n_done: int, total: int) -> None:
+            if part == "final":
+                (tmp_path / "seconds.json").unlink(missing_ok=True)
+                (tmp_path / "seconds.json").mkdir(exist_ok=True)
+
+        with pytest.raises(OSError, match="seconds"):
+            search(task(train=32), TEST, replace(GRID, cells=(FAST,), epochs=1), tmp_path, tell)
+        assert not (tmp_path / "result.json").exists()
+
     def test_a_file_of_another_release_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "result.json").write_text('{"format": 2}')
         with pytest.raises(CurateError, match=r"result\.json: version 2, this release reads 1; remove it"):

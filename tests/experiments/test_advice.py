@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from curate.cli import curate as command
 from curate.data.decode import Decoder
 from curate.data.target import open_target
 from curate.errors import CurateError, Misuse, RunMismatch
-from curate.experiments.advice import pilot, plans, scored, verdict
+from curate.experiments.advice import advise, pilot, plans, scored, verdict
 from curate.experiments.advice.plans import Budget, StepSeconds
 from curate.experiments.advice.verdict import Gain, Look
 from curate.experiments.demo import data
@@ -342,6 +343,18 @@ def test_folders_that_are_refused(world, tmp_path):
         curate.advise(world / "store", world / "target", out=tmp_path, **SMALL)
     with pytest.raises(Misuse, match="overlaps the store"):
         curate.advise(world / "store", world / "target", out=world / "store" / "out", **SMALL)
+
+
+def test_a_store_without_an_index_is_advised_on_after_a_kill(world, tmp_path, monkeypatch):
+    """The index that is made for it is there before the folder says whose it is."""
+    shutil.copytree(world / "store", tmp_path / "store", ignore=shutil.ignore_patterns(".curate", "features"))
+    asked = (tmp_path / "store", world / "unlabelled")
+    with monkeypatch.context() as patch:
+        patch.setattr(advise.output_dir, "keep", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            curate.advise(*asked, out=tmp_path / "out", **SMALL)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.parquet"]
+    assert curate.advise(*asked, out=tmp_path / "out", **SMALL).verdict == "undecided"
 
 
 def test_an_unlabelled_target_is_undecided(world, tmp_path):

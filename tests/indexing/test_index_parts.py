@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import toyset
 from shard_makers import numbered, write_tar
 
 import shards
@@ -114,6 +115,19 @@ class TestJoined:
         (folder / "notes.txt").write_text("somebody's")
         shards.join_index(store)
         assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+    @pytest.mark.parametrize("number", [1, 3, 5])
+    def test_killed_while_parts_are_removed(self, store, number):
+        """The index is there, and of parts there are all or none; new ones are joined as ever."""
+        in_parts(store)
+        assert toyset.killed_before_removal(lambda: shards.join_index(store), number)
+        whole = files(store)
+        with pytest.raises(ShardError, match="holds no part of an index"):
+            shards.join_index(store)
+        assert [path.name for path in (store / ".curate").iterdir() if "parts" in path.name] == []
+        in_parts(store)
+        shards.join_index(store)
+        assert files(store) == whole
 
     def test_shards_that_are_no_tar_are_named_together_in_the_end(self, store):
         """Of whatever part; and left out where that is asked."""

@@ -43,6 +43,8 @@ from shards.store import open_index
 
 #: What a folder of advice holds first: of which store and target, and how it was asked for.
 RECORD = "asked.json"
+#: Of a store that has none, made before anything else.
+INDEX = "index.parquet"
 FORMAT, VERSION = "advice", 1
 #: Images of a contact sheet.
 SHOWN = 60
@@ -71,7 +73,7 @@ def advise(
     config = from_options({**options, "method": "classifier", "seed": asked.seed})
     parse_encoder(config.selection.encoder)  # before the folder is taken
     refuse_overlap(config, out)
-    output_dir.refuse_strangers(out, RECORD)
+    output_dir.refuse_strangers(out, RECORD, (INDEX,))
     one_thread()
     with locked(out):
         target = open_target(config.target)
@@ -89,7 +91,7 @@ def advise(
 
 def _indexed(config: RunConfig, out: Path) -> tuple[Index, RunConfig]:
     """The store's index, made in ``out`` where there is none, and the configuration that knows where it is."""
-    made, named = out / "index.parquet", local(config.index) if config.index else None
+    made, named = out / INDEX, local(config.index) if config.index else None
     index = open_index(config.store, named, image=config.image, cache_path=made)
     return index, replace(config, index=str(made)) if named is None and made.exists() else config
 
