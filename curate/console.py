@@ -98,30 +98,30 @@ def settings() -> dict[str, Any]:
 
 def error(text: str) -> None:
     """A line on what failed."""
-    LOGGER.error("%s", _in_urls(text))
+    _tell(logging.ERROR, text)
 
 
 def warning(text: str) -> None:
     """A line that is told even to those who asked for quiet."""
-    LOGGER.warning("%s", _in_urls(text))
+    _tell(logging.WARNING, text)
 
 
 def note(text: str) -> None:
     """A line worth knowing."""
-    LOGGER.info("%s", _in_urls(text))
+    _tell(logging.INFO, text)
 
 
 def progress(text: str) -> None:
     """How far a job is; on a terminal its bar says so."""
-    LOGGER.log(PROGRESS, "%s", _in_urls(text))
+    _tell(PROGRESS, text)
 
 
 def detail(text: str) -> None:
     """A line for those who asked for all of them."""
-    LOGGER.debug("%s", _in_urls(text))
+    _tell(logging.DEBUG, text)
 
 
-def _in_urls(text: str) -> str:
+def _tell(level: int, text: str) -> None:
     from shards.io.mirror.copy import in_urls  # not for `--help`, which says nothing of it
 
-    return without_secrets(in_urls(text))
+    LOGGER.log(level, "%s", without_secrets(in_urls(text)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from shards.errors import Error, Misuse
 
@@ -15,6 +16,7 @@ __all__ = [
     "NonFinite",
     "NothingLeft",
     "RunMismatch",
+    "differences",
     "is_want_of_memory",
     "nearest",
 ]
@@ -38,6 +40,15 @@ class NothingLeft(CurateError):
 
 class LostRank(CurateError):
     """One of the processes that train together has ended before the work was done."""
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is otherwise now than it was, in words; a name that was not there was None.
+
+    >>> differences({"seed": 0, "epochs": 5}, {"seed": 1, "epochs": 5})
+    ['seed was 0, is 1']
+    """
+    return [f"{name} was {before.get(name)}, is {value}" for name, value in now.items() if before.get(name) != value]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -363,7 +363,7 @@ def from_options(options: dict[str, Any]) -> RunConfig:
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     rest: dict[str, Any] = {}
     for name, value in options.items():
-        (groups[places[name]] if name in places else rest)[name] = _checked(name, value)
+        (groups[places[name]] if name in places else rest)[name] = _checked(name, value, places)
     method = rest.get("method", "bdw")
     targetless = method in ALL_METHODS and not method_spec(method).needs_target
     for name in ("store",) if targetless else ("store", "target"):
@@ -433,9 +433,10 @@ def read_options(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Misuse(f"{path}: expected a table of options, found {type(found).__name__}")
     found = _flat(path, found)
+    places = _places()
     for name, value in found.items():
         try:
-            _checked(name, value)
+            _checked(name, value, places)
         except Misuse as error:
             raise Misuse(f"{path}: {error}") from error
     if "allow_pipe" in found:
@@ -461,13 +462,15 @@ def _places() -> dict[str, str]:
     return {f.name: group for group, kind in GROUPS.items() for f in fields(kind)}
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: Any, places: dict[str, str]) -> Any:
     """The value of an option as its field holds it.
+
+    Args:
+        places: as `_places` has them.
 
     Raises:
         Misuse: there is no such option, or its values are of another type.
     """
-    places = _places()
     if name in places:
         return _typed(name, value, GROUPS[places[name]])
     top = {f.name for f in fields(RunConfig)} - set(GROUPS)

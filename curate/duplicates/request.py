@@ -12,7 +12,7 @@ from curate.duplicates import audit as audits
 from curate.duplicates import dedup as dedups
 from curate.duplicates import hash_files, pairs
 from curate.duplicates.parts import parts_of, store_part
-from curate.errors import Misuse
+from curate.errors import Misuse, differences
 from curate.progress import Progress
 from shards.indexing.index import Index
 from shards.io import remote
@@ -135,8 +135,7 @@ def claim(out: Path, asked: dict[str, Any]) -> None:
     said = said_in(mark) if mark.is_file() else None
     # What an earlier release did not record may have been anything.
     if isinstance(said, dict) and said.keys() <= asked.keys() and said.get("verb") == asked["verb"]:
-        other = [f"{name} was {said[name]}, is {asked[name]}" for name in said if said[name] != asked[name]]
-        if other:
+        if other := differences(said, {name: asked[name] for name in said}):
             raise Misuse(f"--out {out}: holds what was asked for otherwise ({'; '.join(other)}); name a new folder")
         for left in (*out.glob(f"{SCRATCH}*"), *out.glob(".*.partial")):
             remove_path(left)

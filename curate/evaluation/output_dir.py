@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 from msgspec import Meta
 
 from curate.config.schema import from_options
-from curate.errors import CurateError, Misuse, RunMismatch
+from curate.errors import CurateError, Misuse, RunMismatch, differences
 from curate.runs import provenance
 from shards.errors import NotShards
 from shards.io import paths, remote, shard_set
@@ -71,9 +71,7 @@ def refuse_strangers(folder: Path, record: str, made_before: tuple[str, ...] = (
     """
     if folder.exists() and not folder.is_dir():
         raise Misuse(f"--out {folder}: expected a folder, found a file; name another")
-    if (folder / record).exists() or not folder.is_dir():
-        return
-    if any(path.name[0] != "." and path.name not in made_before for path in folder.iterdir()):
+    if not (folder / record).exists() and paths.holds_others(folder, made_before):
         raise Misuse(f"--out {folder}: holds files, but no {record}; name a new folder, or that of the same evaluation")
 
 
@@ -91,10 +89,8 @@ def keep(path: Path, record: dict[str, Any]) -> None:
         before = dict(parse_json(read_regular(path)))
     except (ValueError, TypeError) as error:
         raise CurateError(f"{path}: is damaged ({type(error).__name__}: {error}); name a new --out") from error
-    names = [name for name in record if name not in ("format", "version")]  # older ones say these in another way
-    different = [
-        f"{name} was {before.get(name)}, is {record[name]}" for name in names if before.get(name) != record[name]
-    ]
+    # Older ones say their format and version in another way.
+    different = differences(before, {name: record[name] for name in record if name not in ("format", "version")})
     if different:
         raise RunMismatch(f"{path.parent}: holds another evaluation: {'; '.join(different)}; name a new --out")
 
@@ -172,8 +168,6 @@ def chosen(folder: Path, identity: SearchIdentity) -> int | None:
         raise CurateError(f"{path}: is damaged ({error}); name a new --out") from error
     if version != VERSION:
         raise CurateError(f"{path}: version {version}, this release reads {VERSION}; name a new --out")
-    now, before = identity.plain, held["asked"]
-    different = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
-    if different:
+    if different := differences(held["asked"], identity.plain):
         raise RunMismatch(f"{folder}: holds another search: {'; '.join(different)}; name a new --out")
     return held["epoch"]

@@ -98,21 +98,29 @@ def read(path: Path) -> tuple[pa.Table, Origin]:
     footer = table_file.footer_of(path, "manifest", VERSION)
     if footer is None:
         raise CurateError(f"{path}: no footer of a manifest; a file of your own goes to `curate rewrite --manifest`")
-    record = table_file.fields_of(footer, {"rule": str, "in": int, "out": int, "ledger_sha256": str}, path)
+    origin, kept = _origin_in(footer, path)
     table = table_file.read(path, schema=SCHEMA)
-    if len(table) != record["out"]:
-        raise CurateError(f"{path}: expected {record['out']} rows, found {len(table)}; write the manifest again")
+    if len(table) != kept:
+        raise CurateError(f"{path}: expected {kept} rows, found {len(table)}; write the manifest again")
     if (np.diff(table["row"].to_numpy()) <= 0).any():
         raise CurateError(f"{path}: its rows do not rise; write the manifest again")
-    return table, Origin(record["rule"], record["in"], record["ledger_sha256"], table_file.stamp_in(footer, path))
+    return table, origin
 
 
-def is_manifest(path: Path) -> bool:
-    """Whether a file is a manifest of this package's making."""
+def origin_of(path: Path) -> Origin | None:
+    """Where the choice of a manifest comes from, by its footer alone; None where it is no manifest of ours."""
     try:
-        return table_file.footer_of(path, "manifest", VERSION) is not None
+        footer = table_file.footer_of(path, "manifest", VERSION)
+        return None if footer is None else _origin_in(footer, path)[0]
     except (Unfinished, UnknownFormat):
-        return False
+        return None
+
+
+def _origin_in(footer: dict[str, Any], path: Path) -> tuple[Origin, int]:
+    """What a footer says of the choice, and how many it keeps."""
+    record = table_file.fields_of(footer, {"rule": str, "in": int, "out": int, "ledger_sha256": str}, path)
+    stamp = table_file.stamp_in(footer, path)
+    return Origin(record["rule"], record["in"], record["ledger_sha256"], stamp), record["out"]
 
 
 def _footer(kept: int, origin: Origin) -> dict[str, object]:

@@ -99,9 +99,12 @@ def _refuse_taken(run: Path, out: Path, origin: manifest.Origin) -> None:
     """Refuse a file that holds anything but what is to be written."""
     if out.resolve().is_relative_to((run / "manifests").resolve()):
         raise Misuse(f"--out {out}: the run's own manifests are there; name another file")
-    if out.exists() and not manifest.is_manifest(out):
+    if not out.exists():
+        return
+    held = manifest.origin_of(out)
+    if held is None:
         raise Misuse(f"--out {out}: is there, and no manifest of curate's; name another file")
-    if out.exists() and (held := manifest.read(out)[1]) != origin:
+    if held != origin:
         other = f"by another rule ({held.rule})" if held.rule != origin.rule else "of another run"
         raise Misuse(f"--out {out}: holds a manifest {other}; name another file, or remove it")
 

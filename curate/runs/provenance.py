@@ -18,7 +18,7 @@ from curate.config.resolved import ReadyConfig, ResolvedConfig, ready
 from curate.config.schema import GROUPS, MachineConfig, RunConfig, from_options, recorded, to_options
 from curate.config.schema import RUN_FORMAT as FORMAT
 from curate.config.schema import RUN_VERSION as VERSION
-from curate.errors import CurateError, Misuse, RunMismatch
+from curate.errors import CurateError, Misuse, RunMismatch, differences
 from shards.io.json_files import convert, parse_json, sha256_of, version_in, write_json
 from shards.io.regular_files import read_regular
 
@@ -167,16 +167,16 @@ def compare(run: Path, record: dict[str, Any], who: dict[str, Any], done: int = 
         del changed["epochs"]
         if _drops_before(done, old["lr_drops"]) == _drops_before(done, new["lr_drops"]):
             changed.pop("lr_drops", None)
-    differences = [f"--{name.replace('_', '-')} was {was}, is {value}" for name, (was, value) in changed.items()]
-    differences += [
+    different = [f"--{name.replace('_', '-')} was {was}, is {value}" for name, (was, value) in changed.items()]
+    different += [
         f"the {what} holds other images or names than it did (fingerprint {record[what][:12]}, now {who[what][:12]})"
         for what in ("store", "target")
         if record[what] != who[what]
     ]
-    if differences:
-        raise RunMismatch(f"{run}: belongs to another run: {'; '.join(differences)}; start in a new --out, or restore")
+    if different:
+        raise RunMismatch(f"{run}: belongs to another run: {'; '.join(different)}; start in a new --out, or restore")
     then = record.get("machine", {}).get("versions", {})
-    return [f"{k} was {then.get(k)}, is {v}" for k, v in versions(held.images.decoder).items() if then.get(k) != v]
+    return differences(then, versions(held.images.decoder))
 
 
 def _drops_before(epoch: int, drops: Sequence[int]) -> set[int]:

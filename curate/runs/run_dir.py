@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from curate.runs import checkpoint, midway, provenance, reshard
 from curate.runs.prepare import Job, trainable
 from curate.training import engine, precision
 from shards.io import paths, remote, shard_set
-from shards.io.atomic import write_bytes
+from shards.io.atomic import remove_path, write_bytes
 from shards.io.regular_files import open_regular
 
 #: What `prepare` leaves in a run's folder before the run has one.
@@ -110,7 +109,7 @@ def refuse_foreign(out: Path) -> None:
     Raises:
         Misuse: it does.
     """
-    if out.is_dir() and any(not p.name.startswith(".") and p.name not in _MADE_BEFORE for p in out.iterdir()):
+    if paths.holds_others(out, _MADE_BEFORE):
         raise Misuse(f"--out {out}: holds files, but no run.json; name a new folder, or the folder of a run")
 
 
@@ -152,7 +151,7 @@ def resume(job: Job, out: Path, progress: Progress) -> int:
     for place in ("ledger", "checkpoints", "manifests"):
         for epoch, path in checkpoint.epochs_in(out / place).items():
             if epoch > done:
-                (shutil.rmtree if path.is_dir() else Path.unlink)(path)
+                remove_path(path)
     lines = read_metrics(out)
     if len(lines) > done:
         write_bytes(out / METRICS, b"".join(lines[:done]))

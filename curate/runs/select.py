@@ -109,9 +109,8 @@ def _prepare(config: RunConfig, out: Path, progress: Progress) -> Selection:
 
 def _idle(config: RunConfig) -> list[str]:
     """A note on what was asked of a training, where nothing is trained; whoever trains on the choice asks again."""
-    given = {item.name: getattr(config.train, item.name) for item in fields(config.train) if "help" in item.metadata}
-    set_otherwise = [item for item in fields(config.train) if given.get(item.name, item.default) != item.default]
-    named = ", ".join(f"{flag(item.name)} {given[item.name]}" for item in set_otherwise)
+    given = ((item, getattr(config.train, item.name)) for item in fields(config.train) if "help" in item.metadata)
+    named = ", ".join(f"{flag(item.name)} {value}" for item, value in given if value != item.default)
     return [f"{named}: of a training, and --method {config.method} trains nothing"] if named else []
 
 

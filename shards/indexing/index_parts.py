@@ -38,8 +38,9 @@ VERSION = 1
 _FOOTER = b"curate.index.part"
 #: Rows that are written and read at a time.
 _GROUP_ROWS = 1 << 20
-#: The file of a part, finished or not.
-_PART = re.compile(r"\d{1,9}-of-\d{1,9}\.parquet|\.\d{1,9}-of-\d{1,9}\.parquet\.partial", re.ASCII)
+#: The file of a part; and what a kill has left of one.
+_PART = re.compile(r"(\d{1,9})-of-(\d{1,9})\.parquet", re.ASCII)
+_PARTIAL = re.compile(rf"\.{_PART.pattern}\.partial", re.ASCII)
 #: Missing parts that are named.
 _SHOWN = 10
 
@@ -122,7 +123,6 @@ def join_parts(shard_set: ShardSet, folder: Path, *, skip_bad: bool = False) -> 
 
 def remove_parts(folder: Path) -> None:
     """Remove all parts at once, so that whoever comes after a kill finds all of them or none."""
-    remove_joined(folder)
     os.replace(folder, _joined(folder))
     remove_joined(folder)
 
@@ -133,7 +133,7 @@ def remove_joined(folder: Path) -> None:
     if not joined_parts.exists():
         return
     for path in joined_parts.iterdir():
-        if _PART.fullmatch(path.name):
+        if _PART.fullmatch(path.name) or _PARTIAL.fullmatch(path.name):
             path.unlink()
         else:
             folder.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ def _all_parts(folder: Path) -> list[Part]:
     Raises:
         ShardError: some are missing, or there are some of two divisions.
     """
-    names = (re.fullmatch(r"(\d{1,9})-of-(\d{1,9})\.parquet", path.name, re.ASCII) for path in folder.glob("*.parquet"))
+    names = (_PART.fullmatch(path.name) for path in folder.glob("*.parquet"))
     there = {Part(int(name[1]), int(name[2])) for name in names if name}
     divisions = sorted({part.of for part in there})
     if not divisions:

@@ -1,8 +1,8 @@
-"""Whether two folders overlap: the one test that keeps output apart from what is read."""
+"""What keeps output apart from what is read, and from what somebody else has written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from shards.errors import Misuse
@@ -12,6 +12,11 @@ def overlap(one: Path, other: Path) -> bool:
     """Whether one of two folders is the other or lies in it; links are followed, and neither need exist."""
     one, other = one.resolve(), other.resolve()
     return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def holds_others(folder: Path, ours: Collection[str]) -> bool:
+    """Whether there is a folder that holds what is neither hidden nor has one of these names."""
+    return folder.is_dir() and any(path.name[0] != "." and path.name not in ours for path in folder.iterdir())
 
 
 def refuse_overlap(out: Path, roots: Iterable[tuple[str, Path]], otherwise: str = "") -> None:

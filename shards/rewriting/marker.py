@@ -176,11 +176,15 @@ def mark_begun(folder: Path, plan: str, keep: set[str]) -> None:
     """
     check_output_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / IN_PROGRESS, {"version": FORMAT_VERSION, "plan": plan})
+    _say_begun(folder, plan)
     for path in folder.iterdir():
         if path.name not in keep | {IN_PROGRESS}:
             path.unlink()
     sync_folder(folder)
+
+
+def _say_begun(folder: Path, plan: str) -> None:
+    write_json(folder / IN_PROGRESS, {"version": FORMAT_VERSION, "plan": plan})
 
 
 def check_output_folder(folder: Path) -> None:
@@ -213,7 +217,7 @@ def remove(folder: Path) -> None:
         if not is_own_file(path.name):
             remove_path(path)
     if (folder / MARKER).exists():
-        write_json(folder / IN_PROGRESS, {"version": FORMAT_VERSION, "plan": ""})
+        _say_begun(folder, "")
         (folder / MARKER).unlink()
         sync_folder(folder)
     for path in folder.iterdir():

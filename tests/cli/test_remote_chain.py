@@ -25,7 +25,7 @@ from curate import cli, open_run, subset
 FAST = {**toyset.FAST, "epochs": 2}
 PLAIN = {name: FAST[name] for name in ("size", "crop", "hidden", "batch", "device", "workers", "epochs", "pretext")}
 #: Random kills of a remote run; KILLS=50 asks for more than a test can afford.
-KILLS = int(os.environ.get("KILLS", "1"))
+KILLS = int(os.environ.get("KILLS", "3"))
 
 
 def words(options: dict[str, Any]) -> list[str]:

@@ -9,10 +9,10 @@ import signal
 import time
 from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import toyset
 from shard_makers import numbered, write_tar
 
 import shards
@@ -120,7 +120,7 @@ class TestJoined:
     def test_killed_while_parts_are_removed(self, store, number):
         """The index is there, and of parts there are all or none; new ones are joined as ever."""
         in_parts(store)
-        assert toyset.killed_before_removal(lambda: shards.join_index(store), number)
+        assert forked.killed_before_removal(lambda: shards.join_index(store), number)
         whole = files(store)
         with pytest.raises(ShardError, match="holds no part of an index"):
             shards.join_index(store)

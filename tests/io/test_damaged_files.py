@@ -87,7 +87,7 @@ def parquet_readers(scene: Path) -> dict[str, Reader]:
             lambda: manifests.manifest_rows(store, manifests.read_manifest(manifest.path_of(run, 2))),
         ),
         "manifest": Reader(manifest.path_of(run, 2), lambda: manifest.read(manifest.path_of(run, 2))),
-        "is_manifest": Reader(manifest.path_of(run, 2), lambda: manifest.is_manifest(manifest.path_of(run, 2))),
+        "origin_of": Reader(manifest.path_of(run, 2), lambda: manifest.origin_of(manifest.path_of(run, 2))),
         "ledger": Reader(partition, lambda: judged(ledger.beliefs_of(ledger.read_epoch(run, 2)))),
         "ledger, all": Reader(partition, lambda: ledger.read(run)),
         "ledger, some columns": Reader(
@@ -215,7 +215,7 @@ def footers(path: Path) -> Iterator[bytes]:
 
 
 PARQUET = (
-    *("index", "open_index", "check_place", "domains", "kept", "manifest", "is_manifest", "ledger", "ledger, all"),
+    *("index", "open_index", "check_place", "domains", "kept", "manifest", "origin_of", "ledger", "ledger, all"),
     *("ledger, some columns", "ledger, files", "final", "stamp", "weights", "distances", "digits", "shelf"),
     *("curated", "export"),
 )
@@ -230,7 +230,7 @@ def test_damaged_parquet_files(scene: Path, name: str) -> None:
     reader = parquet_readers(scene)[name]
     assert not refused(reader)
     _, n_refused = tried(reader, some(reader.path.read_bytes(), 1, 60))
-    assert n_refused > 20 or name in ("is_manifest", "check_place", "ledger, all", "ledger, files")
+    assert n_refused > 20 or name in ("origin_of", "check_place", "ledger, all", "ledger, files")
 
 
 @pytest.mark.slow

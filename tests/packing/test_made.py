@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import random
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from decathlon_makers import change, make_root
 from image_makers import png, write
@@ -155,22 +154,6 @@ def test_other_files_or_options_begin_anew(packs: dict[str, Pack], tmp_path: Pat
     assert identity_of([tmp_path / "none"], 1) != identity_of([], 1)
 
 
-def killed(pack: Pack, out: Path, wait_s: float) -> bool:
-    """Whether a packing in a process of its own was killed after ``wait_s`` seconds, before it came to its end."""
-    if (process := os.fork()) == 0:
-        timer = threading.Timer(wait_s, os.kill, (os.getpid(), signal.SIGKILL))
-        timer.daemon = True
-        timer.start()
-        code = 70
-        with suppress(BaseException):
-            pack(out=out)
-            code = 0
-        os._exit(code)
-    ended = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert ended in (0, -signal.SIGKILL)
-    return bool(ended)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["imagefolder", "idx", "stl10", "decathlon"])
 def test_killed_twenty_times_it_leaves_the_same_bytes(packs: dict[str, Pack], tmp_path: Path, name: str) -> None:
@@ -180,7 +163,7 @@ def test_killed_twenty_times_it_leaves_the_same_bytes(packs: dict[str, Pack], tm
     kills, number, went_on = 0, 0, 0
     while kills < int(os.environ.get("KILLS", "20")):
         out, number, longer = tmp_path / f"out-{number}", number + 1, 1.0
-        while killed(packs[name], out, moments.uniform(0.005, 0.06) * longer):
+        while forked.killed(functools.partial(packs[name], out=out), moments.uniform(0.005, 0.06) * longer):
             kills, longer = kills + 1, longer * 1.2
             place = tmp_path / f".{out.name}.partial" / journal.FILE_NAME
             went_on += place.is_file() and b"written" in place.read_bytes()

@@ -9,6 +9,7 @@ import signal
 from contextlib import suppress
 from functools import partial
 
+import forked
 import pytest
 import toyset
 from test_run_resume import OPTIONS, StopAt, Stopped
@@ -297,7 +298,7 @@ def test_killed_again_and_again(data, wholes, tmp_path, workers):
     while kills < wanted or (not midst and kills < wanted + 50):
         out, number, longer = tmp_path / f"run-{number}", number + 1, 1.0
         run = partial(go, data, out, workers=workers, checkpoint_every=2)
-        while toyset.killed(run, moments.uniform(0.05, 0.6 + 0.6 * (workers > 0)) * longer):
+        while forked.killed(run, moments.uniform(0.05, 0.6 + 0.6 * (workers > 0)) * longer):
             kills, midst = kills + 1, midst + any(map(midway._counts, checkpoint.midway_in(out).values()))
             longer *= 1.1  # a busy machine gets somewhere, too
         assert toyset.same_run(out) == wholes["bdw"], (workers, number)

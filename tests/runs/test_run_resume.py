@@ -9,6 +9,7 @@ import shutil
 from functools import partial
 from types import SimpleNamespace
 
+import forked
 import pytest
 import toyset
 
@@ -243,7 +244,7 @@ def test_killed_before_any_removal(data, whole, tmp_path, extended):
             go(data, begun, StopAt(epoch=1))
     for number in itertools.count(1):
         out = shutil.copytree(begun, tmp_path / f"run-{number}")
-        if not toyset.killed_before_removal(partial(go, data, out), number):
+        if not forked.killed_before_removal(partial(go, data, out), number):
             break
         go(data, out)
         assert toyset.same_run(out) == whole, number
@@ -256,6 +257,6 @@ def test_killed_by_the_system(data, whole, tmp_path, seed):
     """SIGKILL at four random moments, then left to finish: no temporary name is left, and the tree is the same."""
     out, moments = tmp_path / "run", random.Random(seed)
     for _ in range(4):
-        toyset.killed(partial(go, data, out), moments.uniform(0.05, 0.6))
-    assert not toyset.killed(partial(go, data, out), 600)
+        forked.killed(partial(go, data, out), moments.uniform(0.05, 0.6))
+    assert not forked.killed(partial(go, data, out), 600)
     assert toyset.same_run(out) == whole

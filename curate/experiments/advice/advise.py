@@ -35,6 +35,7 @@ from curate.runs.prepare import fresh_examples, trainable
 from curate.runs.run import run
 from curate.runs.run_dir import refuse_overlap
 from shards.indexing.index import Index
+from shards.indexing.index_file import FILE_NAME as INDEX
 from shards.io.atomic import write_bytes
 from shards.io.json_files import write_json
 from shards.io.locks import locked
@@ -43,8 +44,6 @@ from shards.store import open_index
 
 #: What a folder of advice holds first: of which store and target, and how it was asked for.
 RECORD = "asked.json"
-#: Of a store that has none, made before anything else.
-INDEX = "index.parquet"
 FORMAT, VERSION = "advice", 1
 #: Images of a contact sheet.
 SHOWN = 60
@@ -73,7 +72,7 @@ def advise(
     config = from_options({**options, "method": "classifier", "seed": asked.seed})
     parse_encoder(config.selection.encoder)  # before the folder is taken
     refuse_overlap(config, out)
-    output_dir.refuse_strangers(out, RECORD, (INDEX,))
+    output_dir.refuse_strangers(out, RECORD, made_before=(INDEX,))
     one_thread()
     with locked(out):
         target = open_target(config.target)

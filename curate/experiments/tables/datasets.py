@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from curate.data.target import open_target
-from curate.errors import CurateError, Misuse
+from curate.errors import CurateError, Misuse, differences
 from curate.experiments.baselines import trials
 from curate.experiments.tables import protocols
 from curate.experiments.tables.paper_numbers import DOMAINS
@@ -107,8 +107,7 @@ def claim(out: Path, scale: Scale, seed: int) -> None:
         write_json(path, record)
     held = said_in(path)
     if held != record:
-        before = held if isinstance(held, dict) else {}
-        other = ", ".join(f"{k} was {before.get(k)}, is {v}" for k, v in record.items() if before.get(k) != v)
+        other = ", ".join(differences(held if isinstance(held, dict) else {}, record))
         raise Misuse(f"--out {out}: holds another experiment ({other}); name a new --out")
 
 
